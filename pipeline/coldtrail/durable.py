@@ -1,0 +1,179 @@
+"""Writes that survive a crash: every step that can be the last one goes through here."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from coldtrail.errors import LockedError, StoreFullError
+from coldtrail.layout import TEMP_PREFIX
+
+DIR_MODE = 0o700
+FILE_MODE = 0o600
+
+# Called before and after each durable step with its name and path; tests kill the process in it.
+fault_hook: Callable[[str, Path], None] | None = None
+
+
+def step(name: str, path: Path) -> None:
+    """Tell the fault hook, if there is one, that a durable step is about to happen or just has."""
+    if fault_hook is not None:
+        fault_hook(name, path)
+
+
+@contextlib.contextmanager
+def full_disk_told(path: Path) -> Iterator[None]:
+    """Turn ENOSPC and EDQUOT into StoreFullError; every other OSError passes."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFullError(path) from error
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    step("sync-folder", folder)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_fd(fd: int, path: Path) -> None:
+    """Make a file's bytes durable (on macOS through the drive's own cache too)."""
+    step("sync", path)
+    with full_disk_told(path):
+        if hasattr(fcntl, "F_FULLFSYNC"):
+            try:
+                fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            except OSError:  # some file systems have none
+                os.fsync(fd)
+        else:
+            os.fsync(fd)
+    step("synced", path)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of ours and its missing parents, 0700 and durable."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        step("make-folder", each)
+        with full_disk_told(each), contextlib.suppress(FileExistsError):
+            os.mkdir(each, DIR_MODE)
+        sync_folder(each.parent)
+
+
+def write_all(fd: int, data: bytes | memoryview, path: Path) -> None:
+    """Write every byte; a write may take only some of them."""
+    view = memoryview(data)
+    with full_disk_told(path):
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+def append(fd: int, data: bytes, path: Path, end: int) -> None:
+    """Append and sync; where that fails the file is cut back to `end`, so that nothing torn is left."""
+    step("append", path)
+    try:
+        write_all(fd, data, path)
+        sync_fd(fd, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, end)
+        raise
+
+
+def temp_beside(target: Path) -> Path:
+    """A name for an unfinished file in the target's folder."""
+    return target.with_name(f"{TEMP_PREFIX}{secrets.token_hex(6)}")
+
+
+def open_temp(temp: Path) -> int:
+    """Make an unfinished file, 0600; gives its descriptor."""
+    step("temp", temp)
+    with full_disk_told(temp):
+        return os.open(temp, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+
+
+@contextlib.contextmanager
+def unfinished(target: Path) -> Iterator[tuple[int, Path]]:
+    """A temp file beside `target`, open for writing; removed if the block fails."""
+    make_folder(target.parent)
+    temp = temp_beside(target)
+    fd = open_temp(temp)
+    try:
+        yield fd, temp
+    except BaseException:
+        temp.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+
+
+def replace(target: Path, data: bytes) -> None:
+    """Give a file new content: it has the old or the new one, whatever happens."""
+    with unfinished(target) as (fd, temp):
+        write_all(fd, data, temp)
+        sync_fd(fd, temp)
+        step("rename", target)
+        os.replace(temp, target)
+    sync_folder(target.parent)
+
+
+def publish(temp: Path, target: Path) -> None:
+    """Give a finished, synced temp its final name; FileExistsError where that name is taken."""
+    step("publish", target)
+    os.link(temp, target)
+    step("published", target)
+    temp.unlink()
+    sync_folder(target.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file; already gone is done."""
+    step("remove", path)
+    path.unlink(missing_ok=True)
+    step("removed", path)
+
+
+def remove_stale_temps(folder: Path) -> int:
+    """Remove what an interrupted write left in a folder that nobody writes to now; gives how many."""
+    count = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in list(entries):
+            if entry.name.startswith(TEMP_PREFIX) and entry.is_file(follow_symlinks=False):
+                remove(Path(entry.path))
+                count += 1
+    return count
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool = True, note: bytes = b"") -> Iterator[None]:
+    """Hold a flock on `path` for the block; LockedError where it is taken and `wait` is False.
+
+    The kernel drops the lock with the process, so a stale file means nothing. `note` is written into it for people.
+    """
+    make_folder(path.parent)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LockedError(f"{path}: held by another process", hint="wait for it, or stop it") from error
+        if note:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, note, 0)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,137 @@
+"""Where coldtrail's files lie, and the names they may have."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_SAFE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_ID = re.compile(r"[0-9a-f]{16}")
+_OPEN = re.compile(r"(\d{16})\.open\.jsonl\.zst")
+_SEALED = re.compile(r"(\d{16})-(\d{16})\.jsonl\.zst")
+TEMP_PREFIX = ".tmp-"  # every unfinished file of ours starts so, and lies in a folder of ours
+
+
+def safe_name(name: str) -> str:
+    """A name for a folder that cannot escape, nor collide where upper and lower case are one.
+
+    Good names stay; any other keeps its readable part and gains a hash.
+
+    >>> safe_name("claude-code"), safe_name("../Mine")
+    ('claude-code', 'mine-409aef89958d')
+    """
+    if _SAFE.fullmatch(name) and not name.endswith("."):
+        return name
+    readable = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-.")[:40]
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    return f"{readable}-{digest}" if readable else digest
+
+
+def check_id(text: str) -> str:
+    """Give back a stream's or session's id (16 hex digits); ValueError for anything else."""
+    if not _ID.fullmatch(text):
+        raise ValueError(f"not an id of coldtrail: {text!r}")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentName:
+    """What a segment's file name says: the plain bytes it holds, [start, end); an open one has no end."""
+
+    start: int
+    end: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this segment may still grow."""
+        return self.end is None
+
+    def __str__(self) -> str:
+        return f"{self.start:016d}.open.jsonl.zst" if self.end is None else f"{self.start:016d}-{self.end:016d}.jsonl.zst"
+
+    @classmethod
+    def parse(cls, name: str) -> SegmentName | None:
+        """Read a file name; None where it is not a segment's."""
+        if match := _OPEN.fullmatch(name):
+            return cls(int(match[1]))
+        if match := _SEALED.fullmatch(name):
+            start, end = int(match[1]), int(match[2])
+            return cls(start, end) if start < end else None
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The files under one COLDTRAIL_HOME; `archive` may lie elsewhere."""
+
+    home: Path
+    archive: Path
+
+    @classmethod
+    def at(cls, home: Path, archive: Path | None = None) -> Layout:
+        """The layout of a home; the archive is inside it unless named."""
+        return cls(home, archive or home / "archive")
+
+    @property
+    def catalog(self) -> Path:
+        """The SQLite cache."""
+        return self.home / "catalog.db"
+
+    @property
+    def daemon_lock(self) -> Path:
+        """Whose flock makes one daemon of many."""
+        return self.home / "lock"
+
+    @property
+    def host_id(self) -> Path:
+        """This machine's name in the archive, made once."""
+        return self.home / "host-id"
+
+    @property
+    def journal(self) -> Path:
+        """What was done, append-only."""
+        return self.home / "journal.jsonl"
+
+    @property
+    def store(self) -> Path:
+        """The open segments."""
+        return self.home / "store"
+
+    @property
+    def locks(self) -> Path:
+        """One flock a session."""
+        return self.home / "locks"
+
+    def session_lock(self, session: str) -> Path:
+        """Taken by every job that changes this session."""
+        return self.locks / check_id(session)
+
+    def compact_lock(self, session: str) -> Path:
+        """Taken for the whole of a compaction, so that capture need not wait for it."""
+        return self.locks / f"{check_id(session)}.compact"
+
+    def stream(self, stream: str) -> Path:
+        """A stream's folder in the store."""
+        return self.store / check_id(stream)
+
+    def meta(self, stream: str) -> Path:
+        """What is known of a stream besides its bytes."""
+        return self.stream(stream) / "meta.json"
+
+    def generation(self, stream: str, generation: int) -> Path:
+        """A generation's folder in the store."""
+        return self.stream(stream) / f"{generation:06d}"
+
+    def archived_source(self, host: str, source: str) -> Path:
+        """A source's folder in the archive."""
+        return self.archive / check_id(host) / safe_name(source)
+
+    def archived_generation(self, host: str, source: str, stream: str, generation: int) -> Path:
+        """A generation's folder in the archive."""
+        return self.archived_source(host, source) / check_id(stream) / f"{generation:06d}"
+
+    def manifest(self, host: str, source: str, session: str) -> Path:
+        """A session's manifest in the archive."""
+        return self.archived_source(host, source) / f"{check_id(session)}.json"
