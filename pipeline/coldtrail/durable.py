@@ -177,3 +177,8 @@ def locked(path: Path, *, wait: bool = True, note: bytes = b"") -> Iterator[None
         yield
     finally:
         os.close(fd)
+
+
+def private_opener(path: str, flags: int) -> int:
+    """For `open(..., opener=)`: a file that is made is 0600."""
+    return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)

@@ -124,14 +124,17 @@ class Layout:
         """A generation's folder in the store."""
         return self.stream(stream) / f"{generation:06d}"
 
-    def archived_source(self, host: str, source: str) -> Path:
-        """A source's folder in the archive."""
-        return self.archive / check_id(host) / safe_name(source)
+    @staticmethod
+    def source_key(host: str, source: str) -> str:
+        """A source's folder in the archive, as a key."""
+        return f"{check_id(host)}/{safe_name(source)}"
 
-    def archived_generation(self, host: str, source: str, stream: str, generation: int) -> Path:
-        """A generation's folder in the archive."""
-        return self.archived_source(host, source) / check_id(stream) / f"{generation:06d}"
+    @classmethod
+    def generation_key(cls, host: str, source: str, stream: str, generation: int) -> str:
+        """A generation's folder in the archive, as a key."""
+        return f"{cls.source_key(host, source)}/{check_id(stream)}/{generation:06d}"
 
-    def manifest(self, host: str, source: str, session: str) -> Path:
-        """A session's manifest in the archive."""
-        return self.archived_source(host, source) / f"{check_id(session)}.json"
+    @classmethod
+    def manifest_key(cls, host: str, source: str, session: str) -> str:
+        """A session's manifest in the archive, as a key."""
+        return f"{cls.source_key(host, source)}/{check_id(session)}.json"

@@ -1,0 +1,275 @@
+"""The catalog: a SQLite cache of what store and archive hold. Everything in it can be made again from them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Self
+
+from coldtrail import durable
+from coldtrail.errors import ColdtrailError
+from coldtrail.format import lines
+
+VERSION = 1
+_BUSY_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRow:
+    """What capture needs to know of a stream without opening a file."""
+
+    stream: str
+    session: str
+    source: str
+    agent: str
+    role: str
+    is_log: int
+    path: bytes  # os.fsencode of the current path
+    session_id: str
+    scope: str
+    generation: int = 0
+    held: int = 0  # plain bytes captured of the newest generation
+    open_bytes: int = 0  # length of the newest open segment's file when `held` was true; 0: there is none
+    identity: str = ""  # device:inode of the agent's file
+    size: int = -1
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    head_length: int = 0
+    head: bytes = b""  # digest of the first bytes
+    window_length: int = 0
+    window: bytes = b""  # digest of the last bytes held
+    pending: int = 0  # where the record begins that is not complete yet
+    facts: str = "{}"  # of the newest chain's complete records
+    tail: str = "{}"  # of the unfinished record, if it is whole but for its newline
+    plain_bytes: int = 0  # of the newest chain
+    stored_bytes: int = 0  # of every generation's segments
+    grew_ms: int = 0  # when growth was last seen
+    gone_ms: int | None = None
+    check_due: int = 0  # the file changed without growing: compare it whole
+    rolled: int = 0  # open segments that will not grow any more wait to be sealed
+    settled: int = 0  # compaction found nothing left to do
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """What `ls` shows of a session."""
+
+    key: str
+    id: str
+    agent: str
+    source: str
+    host: str
+    project: str | None
+    title: str | None
+    first_ms: int | None
+    last_ms: int | None
+    records: int
+    damaged: int
+    bytes: int
+    stored_bytes: int
+    state: str
+    pinned: int
+    tags: str  # JSON list
+    paths: str  # JSON list
+    parents: str  # JSON list of agents' ids
+    orphan: int  # no main log was ever seen
+    grew_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRow:
+    """Something that could not be done, and when it is tried again."""
+
+    place: bytes
+    what: str
+    hint: str
+    since_ms: int
+    tries: int
+    next_ms: int
+
+
+_KEYS = {StreamRow: "stream", SessionRow: "key", FaultRow: "place"}
+_TABLES = {StreamRow: "streams", SessionRow: "sessions", FaultRow: "faults"}
+_INDEXES = (
+    "CREATE INDEX IF NOT EXISTS streams_path ON streams(path)",
+    "CREATE INDEX IF NOT EXISTS streams_identity ON streams(identity)",
+    "CREATE INDEX IF NOT EXISTS streams_session ON streams(session)",
+    "CREATE INDEX IF NOT EXISTS streams_agent_id ON streams(session_id)",
+    "CREATE INDEX IF NOT EXISTS sessions_id ON sessions(id)",
+)
+
+
+class Catalog:
+    """One thread's connection. Reading works beside any writer; a removed catalog.db is noticed and made anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        durable.make_folder(path.parent)
+        self._db = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        old_mask = os.umask(0o077)
+        try:
+            db = sqlite3.connect(self._path, isolation_level=None, timeout=_BUSY_MS / 1000)
+        finally:
+            os.umask(old_mask)
+        try:
+            self._prepare(db)
+        except sqlite3.DatabaseError as error:
+            db.close()
+            raise ColdtrailError(
+                f"{self._path}: the catalog is damaged ({error})", hint="remove catalog.db* and run `coldtrail rebuild`; no session is lost by it"
+            ) from error
+        self._identity = _identity(self._path)
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version not in (0, VERSION):
+            raise sqlite3.DatabaseError(f"version {version}; this coldtrail reads version {VERSION}")
+        if version == VERSION:
+            return
+        for kind, table in _TABLES.items():
+            columns = ", ".join(f.name + (" PRIMARY KEY" if f.name == _KEYS[kind] else "") for f in fields(kind))
+            db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) WITHOUT ROWID")
+        for index in _INDEXES:
+            db.execute(index)
+        db.execute(f"PRAGMA user_version={VERSION}")
+
+    def fresh(self) -> bool:
+        """Whether the file under this connection is still the one in place; connects to the new one if not."""
+        if _identity(self._path) == self._identity:
+            return True
+        self._db.close()
+        self._db = self._connect()
+        return False
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing of what the block writes."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def put(self, row: StreamRow | SessionRow | FaultRow) -> None:
+        """Add a row, or take the place of the one with its key."""
+        names = [f.name for f in fields(row)]
+        marks = ", ".join("?" * len(names))
+        self._db.execute(
+            f"INSERT OR REPLACE INTO {_TABLES[type(row)]} ({', '.join(names)}) VALUES ({marks})", [getattr(row, name) for name in names]
+        )
+
+    def stream(self, stream: str) -> StreamRow | None:
+        """The stream of that id."""
+        return next(self._streams("stream = ?", stream), None)
+
+    def stream_at(self, path: bytes) -> StreamRow | None:
+        """The stream whose current path is `path`; of several the one that is not gone."""
+        found = sorted(self._streams("path = ?", path), key=lambda row: (row.gone_ms is not None, -row.grew_ms))
+        return found[0] if found else None
+
+    def streams_of(self, session: str) -> list[StreamRow]:
+        """A session's streams, the main log first, then by path."""
+        order = {"main": 0, "child": 1, "companion": 2}
+        return sorted(self._streams("session = ?", session), key=lambda row: (order[row.role], row.path))
+
+    def streams_with(self, *, identity: str = "", session_id: str = "", source: str = "") -> list[StreamRow]:
+        """The streams with that inode, or of that agent's id in that source."""
+        if identity:
+            return list(self._streams("identity = ?", identity))
+        return [row for row in self._streams("session_id = ?", session_id) if row.source == source]
+
+    def all_streams(self) -> Iterator[StreamRow]:
+        """Every stream."""
+        return self._streams("1 = ?", 1)
+
+    def _streams(self, where: str, value: object) -> Iterator[StreamRow]:
+        names = ", ".join(f.name for f in fields(StreamRow))
+        for values in self._db.execute(f"SELECT {names} FROM streams WHERE {where}", (value,)).fetchall():
+            yield StreamRow(*values)
+
+    def session(self, key: str) -> SessionRow | None:
+        """The session of that key."""
+        return next(iter(self._sessions("key = ?", key)), None)
+
+    def sessions(self) -> list[SessionRow]:
+        """Every session, the latest first."""
+        return sorted(self._sessions("1 = ?", 1), key=lambda row: (-(row.last_ms or 0), row.key))
+
+    def sessions_with_id(self, agent_id: str) -> list[SessionRow]:
+        """The sessions that their agent knows by that id."""
+        return list(self._sessions("id = ?", agent_id))
+
+    def _sessions(self, where: str, value: object) -> list[SessionRow]:
+        names = ", ".join(f.name for f in fields(SessionRow))
+        return [SessionRow(*values) for values in self._db.execute(f"SELECT {names} FROM sessions WHERE {where}", (value,)).fetchall()]
+
+    def forget_others(self, sessions: set[str], streams: set[str]) -> None:
+        """Drop the rows of sessions and streams that are not among these."""
+        with self.transaction():
+            for table, key, kept in (("sessions", "key", sessions), ("streams", "stream", streams)):
+                known = {value for (value,) in self._db.execute(f"SELECT {key} FROM {table}")}
+                self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(value,) for value in known - kept])
+
+    def fault(self, place: bytes) -> FaultRow | None:
+        """What is wrong with a path, if something is."""
+        names = ", ".join(f.name for f in fields(FaultRow))
+        values = self._db.execute(f"SELECT {names} FROM faults WHERE place = ?", (place,)).fetchone()
+        return FaultRow(*values) if values else None
+
+    def faults(self) -> list[FaultRow]:
+        """Everything that is wrong now, the oldest first."""
+        names = ", ".join(f.name for f in fields(FaultRow))
+        rows = [FaultRow(*values) for values in self._db.execute(f"SELECT {names} FROM faults").fetchall()]
+        return sorted(rows, key=lambda row: (row.since_ms, row.place))
+
+    def note_fault(self, place: bytes, what: str, hint: str, now_ms: int, back_off_ms: int) -> FaultRow:
+        """Remember that something failed; each further failure doubles the wait, up to an hour."""
+        old = self.fault(place)
+        tries = old.tries + 1 if old else 1
+        wait_ms = min(back_off_ms * 2 ** min(tries - 1, 20), 3_600_000)
+        row = FaultRow(place, what, hint, old.since_ms if old else now_ms, tries, now_ms + wait_ms)
+        self.put(row)
+        return row
+
+    def clear_fault(self, place: bytes) -> None:
+        """Forget a fault: it is mended."""
+        self._db.execute("DELETE FROM faults WHERE place = ?", (place,))
+
+
+def changed(row: StreamRow, **values: object) -> StreamRow:
+    """A stream's row with some values changed."""
+    return replace(row, **values)  # type: ignore[arg-type]
+
+
+def text_facts(value: Mapping[str, object]) -> str:
+    """Facts as a row holds them."""
+    return lines.dumps(value, sort=True).decode()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,144 @@
+"""A sealed segment: data frames, then what is known of them in skippable frames, then a seek table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from coldtrail.format import frames, lines
+from coldtrail.format.frames import Frame, FrameError, ReadAt
+from coldtrail.format.index import RecordIndex
+
+VERSION = 1
+BLOCK_BYTES = 1 << 20  # a SHA-256 is kept for each of these, counted from the generation's first byte
+_INDEX_TAG = b"CTix"
+_META_TAG = b"CTmd"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMeta:
+    """What a sealed segment says of itself; FORMAT.md has the fields."""
+
+    agent: str
+    stream: str
+    generation: int
+    start: int  # first plain byte
+    end: int  # behind the last plain byte
+    sha256: str  # of the segment's own plain bytes
+    blocks: tuple[str, ...]  # SHA-256 of each block that ends in the segment, and of the unfinished one at its end
+    dense: bool  # compressed for keeping, not for speed
+    tail_bytes: int  # plain bytes at the end that belong to a record that goes on
+    facts: Mapping[str, object]
+    version: int = VERSION
+
+    def to_json(self) -> dict[str, object]:
+        """As a JSON object."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, object]) -> SegmentMeta:
+        """Back from `to_json`; ValueError for another version or a missing field."""
+        if value.get("version") != VERSION:
+            raise ValueError(f"a segment of version {value.get('version')}; this coldtrail reads version {VERSION}")
+        try:
+            meta = cls(**{name: value[name] for name in cls.__slots__})  # type: ignore[arg-type]
+        except KeyError as error:
+            raise ValueError(f"the segment's metadata lacks {error}") from error
+        return replace(meta, blocks=tuple(meta.blocks))
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A sealed segment's own account: its data frames and where the rest lies."""
+
+    data: tuple[Frame, ...]
+    meta: SegmentMeta
+    index_frame: Frame
+
+    def index(self, source: ReadAt) -> RecordIndex:
+        """The record index; read only when asked for."""
+        return RecordIndex.decode(_unwrap(source, self.index_frame, _INDEX_TAG))
+
+
+def close(data: list[Frame], meta: SegmentMeta, index: RecordIndex) -> bytes:
+    """What follows the data frames: the index, the metadata, the seek table."""
+    tail, listed = b"", list(data)
+    for tag, payload in ((_INDEX_TAG, index.encode()), (_META_TAG, lines.dumps(meta.to_json(), sort=True))):
+        frame = _wrap(tag, payload)
+        start = listed[-1].end if listed else 0
+        listed.append(Frame(start, len(frame), 0, skippable=True))
+        tail += frame
+    return tail + frames.seek_table(listed)
+
+
+def read_footer(source: ReadAt) -> Footer:
+    """A sealed segment's account of itself; FrameError where it is damaged."""
+    listed = frames.read_seek_table(source)
+    tagged = {}
+    for frame in listed:
+        if frame.skippable:
+            tagged[source.read_at(frame.offset + 8, 4)] = frame
+    if _META_TAG not in tagged or _INDEX_TAG not in tagged:
+        raise FrameError(source.size, "the segment's metadata or index is missing")
+    meta_frame = tagged[_META_TAG]
+    try:
+        value = lines.loads(_unwrap(source, meta_frame, _META_TAG))
+        meta = SegmentMeta.from_json(value if isinstance(value, dict) else {})
+    except FrameError:
+        raise
+    except ValueError as error:
+        raise FrameError(meta_frame.offset, f"the segment's metadata is wrong ({error})") from error
+    data = tuple(frame for frame in listed if not frame.skippable)
+    if sum(frame.plain_length for frame in data) != meta.end - meta.start:
+        raise FrameError(meta_frame.offset, "the seek table and the metadata differ about the segment's length")
+    return Footer(data, meta, tagged[_INDEX_TAG])
+
+
+def _wrap(tag: bytes, payload: bytes) -> bytes:
+    """A skippable frame around zstd frames: their checksums guard the payload."""
+    compressor, size = frames.Compressor(9), frames.PLAIN_MAX_BYTES
+    return frames.skippable(tag + b"".join(compressor.frame(payload[at : at + size]) for at in range(0, len(payload), size)))
+
+
+def _unwrap(source: ReadAt, frame: Frame, tag: bytes) -> bytes:
+    payload = frames.skippable_payload(source.read_at(frame.offset, frame.length))
+    try:
+        return b"".join(frames.decode_foreign([payload[len(tag) :]]))
+    except FrameError as error:
+        raise FrameError(frame.offset, f"the {tag.decode()} frame is damaged ({error.what})") from error
+
+
+class BlockHashes:
+    """SHA-256 for each BLOCK_BYTES of a generation, made while its bytes pass by in order.
+
+    `start` must be a multiple of BLOCK_BYTES; the hash of a prefix is the SHA-256 of its blocks' hashes.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        if start % BLOCK_BYTES:
+            raise ValueError(f"{start} is not the start of a block")
+        self.start, self.end = start, start
+        self._done: list[str] = []
+        self._open = hashlib.sha256()
+
+    def feed(self, plain: bytes | memoryview) -> None:
+        """Take the next bytes."""
+        view = memoryview(plain)
+        while view:
+            part = view[: BLOCK_BYTES - self.end % BLOCK_BYTES]
+            self._open.update(part)
+            self.end += len(part)
+            view = view[len(part) :]
+            if self.end % BLOCK_BYTES == 0:
+                self._done.append(self._open.hexdigest())
+                self._open = hashlib.sha256()
+
+    def digests(self) -> tuple[str, ...]:
+        """The hash of each block so far, the unfinished one's last."""
+        return (*self._done, self._open.hexdigest()) if self.end % BLOCK_BYTES else tuple(self._done)
+
+
+def prefix_hash(blocks: tuple[str, ...]) -> str:
+    """The hash of a prefix, from the hashes of all its blocks."""
+    return hashlib.sha256(b"".join(bytes.fromhex(block) for block in blocks)).hexdigest()

@@ -1,0 +1,84 @@
+"""One coldtrail home, opened: what every stage works on."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from coldtrail import durable
+from coldtrail.agents.base import Agent
+from coldtrail.archive.base import Archive
+from coldtrail.archive.local import LocalArchive
+from coldtrail.catalog import Catalog
+from coldtrail.format.frames import Work
+from coldtrail.format.manifest import StreamMeta
+from coldtrail.layout import Layout, check_id
+from coldtrail.plain import Plain
+from coldtrail.store import Store
+
+
+def new_id() -> str:
+    """A fresh id of a stream or a session: 16 hex digits."""
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Layout, archive, store and catalog of one home, the agents known, and the clock. One thread's alone."""
+
+    layout: Layout
+    archive: Archive
+    store: Store
+    catalog: Catalog
+    host: str
+    agents: Mapping[str, Agent]
+    now_ms: Callable[[], int]
+    work: Work
+
+    @classmethod
+    def open(cls, layout: Layout, agents: Mapping[str, Agent], now_ms: Callable[[], int]) -> Self:
+        """Open a home, making it where it is not there yet."""
+        durable.make_folder(layout.home)
+        work = Work()
+        archive = LocalArchive(layout.archive, work)
+        return cls(layout, archive, Store(layout), Catalog(layout.catalog), host_id(layout), agents, now_ms, work)
+
+    def close(self) -> None:
+        """Let the catalog go."""
+        self.catalog.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def plain(self, meta: StreamMeta, generation: int) -> Plain:
+        """The bytes of one of a stream's generations."""
+        return self.plain_of(meta.source, meta.stream, generation, meta.host)
+
+    def plain_of(self, source: str, stream: str, generation: int, host: str = "") -> Plain:
+        """The same, for who has no meta.json at hand; `host` empty: this one."""
+        key = self.layout.generation_key(host or self.host, source, stream, generation)
+        return Plain(self.layout, self.archive, key, stream, generation, self.work)
+
+    def changing(self, session: str) -> contextlib.AbstractContextManager[None]:
+        """Hold the lock of a session: whoever changes its files does."""
+        return durable.locked(self.layout.session_lock(session))
+
+
+def host_id(layout: Layout) -> str:
+    """This machine's name in the archive: read, or made once."""
+    try:
+        return check_id(layout.host_id.read_text("ascii").strip())
+    except FileNotFoundError:
+        with durable.unfinished(layout.host_id) as (fd, temp):
+            durable.write_all(fd, new_id().encode() + b"\n", temp)
+            durable.sync_fd(fd, temp)
+            with contextlib.suppress(FileExistsError):  # another process was first: its name holds
+                durable.publish(temp, layout.host_id)
+        layout.host_id.with_name(temp.name).unlink(missing_ok=True)
+        return host_id(layout)

@@ -1,0 +1,132 @@
+"""A generation's record index: from the sealed segments, from the index file beside the open ones, or made anew from the bytes."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from coldtrail import durable
+from coldtrail.agents.base import Agent
+from coldtrail.errors import CorruptionError
+from coldtrail.facts import Facts
+from coldtrail.format.index import RecordIndex, Row, pack_header, pack_rows, read_file
+from coldtrail.format.segment import SegmentMeta
+from coldtrail.indexer import Indexer
+from coldtrail.model import Gap
+from coldtrail.plain import Piece, Plain
+
+INDEX_NAME = "index"
+_STEP_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """The index of a run of a generation's bytes."""
+
+    start: int
+    end: int
+    index: RecordIndex
+    facts: Facts
+    meta: SegmentMeta | None = None  # of a sealed segment
+
+
+def cover(plain: Plain) -> list[Piece]:
+    """The segments to read a generation by, none inside another: the widest at each place, sealed before open."""
+    chosen: list[Piece] = []
+    at = -1
+    for piece in sorted(plain.pieces(), key=lambda piece: (piece.name.start, piece.name.is_open, -(piece.end or 0))):
+        if piece.end is None or piece.end > at:
+            if chosen and piece.name.start < at and not piece.name.is_open:
+                continue  # overlaps half: left over from an interrupted merge
+            chosen.append(piece)
+            at = at if piece.end is None else piece.end
+    return chosen
+
+
+def of_generation(plain: Plain, agent: Agent, *, gaps: list[Gap] | None = None) -> list[Indexed]:
+    """The index of every run of a generation, in order; what is in open segments is read from the bytes."""
+    found: list[Indexed] = []
+    at, base_ms = 0, None
+    for piece in cover(plain):
+        if piece.name.is_open:
+            break
+        try:
+            with closing(plain.segment(piece)) as segment:
+                footer = segment.footer()
+                indexed = Indexed(piece.name.start, piece.end or 0, footer.index(segment.source), Facts.from_json(footer.meta.facts), footer.meta)
+        except (CorruptionError, ValueError):
+            indexed = made_anew(plain, agent, piece.name.start, piece.end or 0, base_ms, gaps)
+        found.append(indexed)
+        at, base_ms = indexed.end, indexed.index.running_ms
+    end = plain.end()
+    if end > at:
+        found.append(made_anew(plain, agent, _pending_start(found, at), end, base_ms, gaps))
+    return found
+
+
+def _pending_start(found: list[Indexed], at: int) -> int:
+    """Where the record begins that the last sealed segment left unfinished."""
+    return at - found[-1].meta.tail_bytes if found and found[-1].meta else at
+
+
+def made_anew(plain: Plain, agent: Agent, start: int, end: int, base_ms: int | None, gaps: list[Gap] | None = None) -> Indexed:
+    """The index of the records in [start, end), `start` being where one begins, from the bytes themselves."""
+    index, facts, indexer = RecordIndex(base_ms), Facts(), Indexer(agent, start)
+    for offset, data in plain.read(start, end, gaps):
+        if offset != indexer.end:  # behind a gap a new line is waited for
+            facts.merge(indexer.take_facts())
+            indexer = Indexer(agent, offset)
+        for row in indexer.feed(data):
+            index.add(row)
+    facts.merge(indexer.take_facts())
+    return Indexed(start, end, index, facts)
+
+
+def append_rows(folder: Path, rows: list[Row], *, start: int) -> None:
+    """Add rows to the index file of the open segments, made where it is missing; not synced, for it can be made anew."""
+    if not rows:
+        return
+    path = folder / INDEX_NAME
+    with durable.full_disk_told(path), open(path, "ab", opener=durable.private_opener) as file:
+        if file.tell() == 0:
+            file.write(pack_header(start, None))
+        file.write(pack_rows(rows))
+
+
+def file_bytes(folder: Path) -> int:
+    """The length of the index file beside the open segments."""
+    try:
+        return (folder / INDEX_NAME).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def read_index_file(folder: Path, start: int, pending: int) -> RecordIndex | None:
+    """The index file's content if it reaches from `start` to just where the unfinished record begins; None if it does not."""
+    try:
+        index, _ = read_file((folder / INDEX_NAME).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    if not len(index):
+        return index if start == pending else None
+    first, last = index.row(0), index.row(len(index) - 1)
+    return index if first.offset <= start and last.offset + last.length == pending else None
+
+
+def trim_index_file(folder: Path, start: int) -> None:
+    """Drop the rows of records that end at or before `start`: the segments that held them are sealed."""
+    path = folder / INDEX_NAME
+    try:
+        index, _ = read_file(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        drop_index_file(folder)
+        return
+    kept = index.drop_before(start)
+    if len(kept) < len(index):
+        durable.replace(path, pack_header(kept.start, kept.base_ms) + pack_rows(kept.rows()))
+
+
+def drop_index_file(folder: Path) -> None:
+    """Remove the index file: it is made anew where it is needed."""
+    durable.remove(folder / INDEX_NAME)

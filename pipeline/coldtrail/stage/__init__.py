@@ -1,0 +1,1 @@
+"""The verbs: what is done to sessions, one room each."""

@@ -1,0 +1,163 @@
+"""Capture: what an agent has written becomes fsynced frames in the store."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from coldtrail.agents.walk import Candidate
+from coldtrail.catalog import StreamRow, changed
+from coldtrail.format.manifest import Stamp
+from coldtrail.home import Home
+from coldtrail.sessions import refresh
+from coldtrail.stage import identify, prove
+from coldtrail.stage.append import Appender
+from coldtrail.stage.rebuild import remade_row, stored_bytes
+from coldtrail.stage.relate import next_generation
+from coldtrail.stage.source import opened
+from coldtrail.stage.whole import take_document, take_twin
+from coldtrail.store import OpenSegment
+
+BATCH_BYTES = 8 << 20  # read, proven, written and synced at a time
+TAIL_QUIET_MS = 5_000  # an unfinished line is captured when its file has been quiet for so long
+TAIL_MAX_BYTES = 1 << 20  # or when it is longer than this
+
+
+class Outcome(StrEnum):
+    """What became of a file."""
+
+    NOT_OURS = "not a session's"
+    UNCHANGED = "unchanged"
+    CAPTURED = "captured"
+    CHECK_DUE = "changed without growing"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What capture did with a file."""
+
+    outcome: Outcome
+    new_bytes: int = 0
+    tail_pending: bool = False  # an unfinished line waits for its end, or for quiet
+    row: StreamRow | None = None
+
+
+class Capture:
+    """Takes files into the store, one at a time. One thread's alone; the caller holds the daemon's lock."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._appender = Appender(home)
+
+    def take(self, found: Candidate, *, whole: bool = False) -> Taken:
+        """Capture what is new in a file; `whole`: an unfinished last line too, however fresh.
+
+        SourceError where the agent's file cannot be read now, StoreFullError where ours cannot be written.
+        """
+        row = identify.find(self._home, found)
+        if row is None:
+            return Taken(Outcome.NOT_OURS)
+        same = prove.unchanged(row, found.stat) and row.gone_ms is None
+        if same and (row.held >= found.stat.st_size or found.is_twin):
+            return Taken(Outcome.UNCHANGED, row=row)
+        with self._home.changing(row.session):
+            return self._take_locked(row, found, whole or same)
+
+    def check(self, row: StreamRow) -> bool:
+        """Compare a file whole with what we hold of it; where they differ a new generation begins. False: they differed."""
+        path = Path(os.fsdecode(row.path))
+        with self._home.changing(row.session), opened(path) as fd:
+            row = self._settled(row)
+            found = os.fstat(fd)
+            same = found.st_size >= row.held and prove.same_bytes(self._home.plain_of(row.source, row.stream, row.generation), row.held, fd)
+            if same:
+                self._stamp(row, found)
+            else:
+                row = self._grow(next_generation(self._home, row, fd, found, mixed=prove.ends_match(row, fd)), fd, found, whole=True)
+            self._keep(changed(row if same else prove.seen(row, found), check_due=0))
+        return same
+
+    def _take_locked(self, row: StreamRow, found: Candidate, whole: bool) -> Taken:
+        row = self._settled(row)
+        before = row
+        with opened(found.file) as fd:
+            if row.gone_ms is not None:
+                self._home.store.write_meta(replace(identify.known_meta(self._home, row), gone_ms=None))
+            if found.is_twin:
+                row = take_twin(self._home, self._appender, row, fd)
+            elif row.is_log:
+                row = self._take_log(row, fd, whole)
+            else:
+                row = take_document(self._home, self._appender, row, fd)
+        self._keep(row)
+        new_bytes = row.held - (before.held if row.generation == before.generation else 0)
+        grew = new_bytes > 0 or row.generation != before.generation
+        outcome = Outcome.CAPTURED if grew else Outcome.CHECK_DUE if row.check_due else Outcome.UNCHANGED
+        return Taken(outcome, new_bytes, bool(row.is_log) and not found.is_twin and row.held < row.size, row)
+
+    def _keep(self, row: StreamRow) -> None:
+        row = changed(row, stored_bytes=stored_bytes(self._home, identify.known_meta(self._home, row)))
+        with self._home.catalog.transaction():
+            self._home.catalog.put(row)
+            refresh(self._home, row.session)
+
+    def _settled(self, row: StreamRow) -> StreamRow:
+        """The row as the store has it: after a crash the store may hold more than the catalog knows, never less."""
+        row = self._home.catalog.stream(row.stream) or row
+        names = self._home.store.open_names(row.stream, row.generation)
+        folder = self._home.layout.generation(row.stream, row.generation)
+        if row.open_bytes == ((folder / str(names[-1])).stat().st_size if names else 0):
+            return row
+        if names:
+            OpenSegment.resume(folder, names[-1]).close()
+        self._appender.forget(row)
+        return remade_row(self._home, identify.known_meta(self._home, row), row)
+
+    def _take_log(self, row: StreamRow, fd: int, whole: bool) -> StreamRow:
+        found = os.fstat(fd)
+        matches = prove.ends_match(row, fd)
+        known_inode = row.identity == prove.identity(found)
+        if matches and row.held and row.identity and not known_inode:  # another file, perhaps a copy: look at all of it
+            matches = prove.same_bytes(self._home.plain_of(row.source, row.stream, row.generation), row.held, fd)
+            known_inode = True
+        if not matches:
+            row = next_generation(self._home, row, fd, found, mixed=False)
+        elif row.held and (not known_inode or (row.held == found.st_size and not prove.unchanged(row, found))):
+            row = changed(row, check_due=1)
+        quiet_ms = self._home.now_ms() - found.st_mtime_ns // 1_000_000
+        return prove.seen(self._grow(row, fd, found, whole or quiet_ms >= TAIL_QUIET_MS), found)
+
+    def _grow(self, row: StreamRow, fd: int, found: os.stat_result, whole: bool) -> StreamRow:
+        """Append the file's bytes behind `held`, a batch at a time, each proven to belong to what is held."""
+        while row.held < found.st_size:
+            plain = os.pread(fd, min(BATCH_BYTES, found.st_size - row.held), row.held)
+            at_end = row.held + len(plain) >= found.st_size
+            plain = plain[: _cut(plain, at_end=at_end, whole=whole)]
+            before_length = min(prove.WINDOW_BYTES, row.held)
+            before = os.pread(fd, before_length, row.held - before_length)
+            if not plain or (_touched(fd, found) and not prove.ends_match(row, fd)):
+                break  # rewritten while we read: the next look begins a new generation
+            stamp = Stamp(row.held + len(plain), found.st_mode & 0o7777, found.st_mtime_ns, self._home.now_ms())
+            row = self._appender.write(row, plain, stamp, before)
+        return row
+
+    def _stamp(self, row: StreamRow, found: os.stat_result) -> None:
+        """Take down the mode and mtime that a file got without growing."""
+        meta = identify.known_meta(self._home, row)
+        stamp = Stamp(row.held, found.st_mode & 0o7777, found.st_mtime_ns, self._home.now_ms())
+        self._home.store.write_meta(meta.with_generation(replace(meta.newest, stamp=stamp)))
+
+
+def _cut(plain: bytes, *, at_end: bool, whole: bool) -> int:
+    """How much of a batch to take: up to its last newline, or all of it where there is none or the tail may not wait."""
+    end = plain.rfind(b"\n") + 1
+    if at_end:
+        return len(plain) if whole or len(plain) - end > TAIL_MAX_BYTES else end
+    return end or len(plain)
+
+
+def _touched(fd: int, found: os.stat_result) -> bool:
+    now = os.fstat(fd)
+    return (now.st_size, now.st_mtime_ns, now.st_ctime_ns) != (found.st_size, found.st_mtime_ns, found.st_ctime_ns)

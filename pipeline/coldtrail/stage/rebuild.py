@@ -1,0 +1,159 @@
+"""Make the catalog again from what store and archive hold."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from coldtrail import indexes
+from coldtrail.catalog import StreamRow, changed, text_facts
+from coldtrail.errors import ColdtrailError
+from coldtrail.facts import Facts
+from coldtrail.format import lines
+from coldtrail.format.manifest import Manifest, StreamMeta
+from coldtrail.home import Home
+from coldtrail.indexer import DOCUMENT_MAX_BYTES, Indexer, document_facts
+from coldtrail.model import Relation, Role
+from coldtrail.sessions import describe
+from coldtrail.stage import prove
+from coldtrail.stage.identify import row_of
+
+
+def remade_row(home: Home, meta: StreamMeta, known: StreamRow | None = None) -> StreamRow:
+    """A stream's row, made from its segments; how the agent's file looked last is taken from `known`."""
+    row = row_of(meta)
+    if known is not None and known.generation == row.generation:
+        row = changed(row, identity=known.identity, size=known.size, mtime_ns=known.mtime_ns, ctime_ns=known.ctime_ns, check_due=known.check_due)
+    plain = home.plain(meta, row.generation)
+    held = plain.end()
+    names = home.store.open_names(meta.stream, row.generation)
+    stamp = home.store.last_stamp(meta, row.generation)
+    row = changed(
+        row,
+        held=held,
+        open_bytes=(home.layout.generation(meta.stream, row.generation) / str(names[-1])).stat().st_size if names else 0,
+        plain_bytes=sum(home.plain(meta, each.number).end() for each in meta.chain()),
+        stored_bytes=stored_bytes(home, meta),
+        grew_ms=min(stamp.at_ms, stamp.mtime_ns // 1_000_000),
+        rolled=1,  # the next compaction looks for itself
+    )
+    return _with_facts(home, meta, _with_ends(home, meta, row))
+
+
+def stored_bytes(home: Home, meta: StreamMeta) -> int:
+    """The length of every segment of a stream, in store and archive."""
+    total = 0
+    for generation in meta.generations:
+        for piece in home.plain(meta, generation.number).pieces():
+            with contextlib.suppress(FileNotFoundError):
+                total += piece.stored_bytes()
+    return total
+
+
+def _with_ends(home: Home, meta: StreamMeta, row: StreamRow) -> StreamRow:
+    """The digests by which growth is proven, from our own bytes."""
+    plain = home.plain(meta, row.generation)
+    head = b"".join(data for _, data in plain.read(0, min(prove.HEAD_BYTES, row.held), gaps=[]))
+    window = b"".join(data for _, data in plain.read(max(0, row.held - prove.WINDOW_BYTES), row.held, gaps=[]))
+    return changed(
+        row, head=prove.digest(head), head_length=len(head), window=prove.digest(window), window_length=len(window)
+    )
+
+
+def _with_facts(home: Home, meta: StreamMeta, row: StreamRow) -> StreamRow:
+    """Facts and the place of the unfinished record, from footers where they are sealed, else from the bytes."""
+    agent = home.agents[meta.agent]
+    if not meta.is_log:
+        return _with_document_facts(home, meta, row)
+    facts, pending, tail = Facts(), 0, Facts()
+    for generation in meta.chain():
+        plain = home.plain(meta, generation.number)
+        runs = indexes.of_generation(plain, agent, gaps=[])
+        for run in runs:
+            facts.merge(run.facts)
+        pending = _pending(runs, meta.generation(generation.number).relation)
+        tail = _tail_facts(home, meta, generation.number, pending, plain.end())
+    return changed(row, pending=pending, facts=text_facts(facts.to_json()), tail=text_facts(tail.to_json()))
+
+
+def _pending(runs: list[indexes.Indexed], _relation: Relation | None) -> int:
+    """Behind the last complete record."""
+    for run in reversed(runs):
+        if len(run.index):
+            last = run.index.row(len(run.index) - 1)
+            return last.offset + last.length
+    return 0
+
+
+def _tail_facts(home: Home, meta: StreamMeta, generation: int, pending: int, end: int) -> Facts:
+    indexer = Indexer(home.agents[meta.agent], pending)
+    for _, data in home.plain(meta, generation).read(pending, end, gaps=[]):
+        indexer.feed(data)
+    return indexer.tail_facts()
+
+
+def _with_document_facts(home: Home, meta: StreamMeta, row: StreamRow) -> StreamRow:
+    if meta.role is not Role.MAIN or row.held > DOCUMENT_MAX_BYTES:
+        return row
+    data = b"".join(part for _, part in home.plain(meta, row.generation).read(0, row.held, gaps=[]))
+    return changed(row, facts=text_facts(document_facts(home.agents[meta.agent], data).to_json()))
+
+
+def rebuild(home: Home, progress: Callable[[str], None] = lambda _: None) -> list[ColdtrailError]:
+    """Make every row of the catalog again, session by session, also beside a running daemon; gives what could not be read."""
+    errors: list[ColdtrailError] = []
+    sessions: dict[str, list[StreamMeta]] = {}
+    manifests = {manifest.session: manifest for manifest in _manifests(home, errors)}
+    for meta in _metas(home, manifests, errors):
+        sessions.setdefault(meta.session, []).append(meta)
+    for session, metas in sorted(sessions.items()):
+        try:
+            _rebuild_session(home, session, metas, manifests.get(session))
+        except ColdtrailError as error:
+            errors.append(error)
+        progress(session)
+    home.catalog.forget_others(set(sessions), {meta.stream for metas in sessions.values() for meta in metas})
+    return errors
+
+
+def _rebuild_session(home: Home, session: str, metas: list[StreamMeta], manifest: Manifest | None) -> None:
+    manifest = manifest or Manifest(session)
+    with home.changing(session):
+        rows = [remade_row(home, home.store.meta(meta.stream) or meta, home.catalog.stream(meta.stream)) for meta in metas]
+        with home.catalog.transaction():
+            for row in rows:
+                home.catalog.put(row)
+            tags = lines.dumps(list(manifest.tags)).decode()
+            home.catalog.put(describe(home.catalog.streams_of(session), metas[0].host, int(manifest.pinned), tags))
+
+
+def _metas(home: Home, manifests: dict[str, Manifest], errors: list[ColdtrailError]) -> Iterator[StreamMeta]:
+    """Every stream's metadata: the store's, else (a store that was lost) the copy in the manifest, written back."""
+    known = set()
+    for stream in sorted(home.store.streams()):
+        try:
+            meta = home.store.meta(stream)
+        except ColdtrailError as error:
+            errors.append(error)
+            continue
+        if meta is not None:
+            known.add(stream)
+            yield meta
+    for manifest in manifests.values():
+        for meta in manifest.streams:
+            if meta.stream not in known:
+                home.store.write_meta(meta)
+                yield meta
+
+
+def _manifests(home: Home, errors: list[ColdtrailError]) -> Iterator[Manifest]:
+    for key in home.archive.walk():
+        if key.endswith(".json"):
+            try:
+                opened = home.archive.open(key)
+                try:
+                    yield Manifest.decode(opened.read_at(0, opened.size))
+                finally:
+                    opened.close()
+            except ValueError as error:
+                errors.append(ColdtrailError(f"archive/{key}: {error}", hint="run `coldtrail verify`"))
