@@ -203,6 +203,22 @@ class Catalog:
         """Every stream."""
         return self._streams("1 = ?", 1)
 
+    def streams_to_check(self) -> list[StreamRow]:
+        """The streams whose file changed without growing, and is there."""
+        return [row for row in self._streams("check_due = ?", 1) if row.gone_ms is None]
+
+    def unsettled_streams(self) -> list[StreamRow]:
+        """The streams that compaction may have work in."""
+        return list(self._streams("rolled = 1 OR settled = ?", 0))
+
+    def is_empty(self) -> bool:
+        """Whether it knows no stream at all."""
+        return self._db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None
+
+    def stream_ids(self) -> set[str]:
+        """The id of every stream."""
+        return {stream for (stream,) in self._db.execute("SELECT stream FROM streams")}
+
     def _streams(self, where: str, value: object) -> Iterator[StreamRow]:
         names = ", ".join(f.name for f in fields(StreamRow))
         for values in self._db.execute(f"SELECT {names} FROM streams WHERE {where}", (value,)).fetchall():

@@ -150,9 +150,9 @@ class Config:
     retention: Retention = Retention()
 
     @classmethod
-    def defaults(cls, *, user_home: Path, data_home: Path | None = None) -> Config:
-        """What holds with no file at all; `data_home` is `$XDG_DATA_HOME`, where that is set."""
-        return cls(home=(data_home or user_home / ".local" / "share") / "coldtrail")
+    def defaults(cls, *, user_home: Path, data_home: Path | None = None, home: Path | None = None) -> Config:
+        """What holds with no file at all; `data_home` is `$XDG_DATA_HOME`, where that is set; `home` is where somebody said."""
+        return cls(home=home or (data_home or user_home / ".local" / "share") / "coldtrail")
 
 
 def load_file(

@@ -13,7 +13,7 @@ from coldtrail.facts import Facts
 from coldtrail.format.index import RecordIndex, Row, pack_header, pack_rows, read_file
 from coldtrail.format.segment import SegmentMeta
 from coldtrail.indexer import Indexer
-from coldtrail.model import Gap
+from coldtrail.model import Gap, RecordKind
 from coldtrail.plain import Piece, Plain
 
 INDEX_NAME = "index"
@@ -36,33 +36,81 @@ def cover(plain: Plain) -> list[Piece]:
     chosen: list[Piece] = []
     at = -1
     for piece in sorted(plain.pieces(), key=lambda piece: (piece.name.start, piece.name.is_open, -(piece.end or 0))):
-        if piece.end is None or piece.end > at:
-            if chosen and piece.name.start < at and not piece.name.is_open:
-                continue  # overlaps half: left over from an interrupted merge
-            chosen.append(piece)
-            at = at if piece.end is None else piece.end
+        overlaps = piece.name.start < at
+        if overlaps and (not piece.name.is_open or _end(plain, piece) <= at):
+            continue  # sealed or merged already, and about to be removed
+        chosen.append(piece)
+        at = at if piece.end is None else piece.end
     return chosen
 
 
+def _end(plain: Plain, piece: Piece) -> int:
+    """Behind the last byte of an open segment; nothing where it has just been sealed away."""
+    if piece.end is not None:
+        return piece.end
+    try:
+        with closing(plain.segment(piece)) as segment:
+            return segment.plain_end
+    except FileNotFoundError:
+        return -1
+
+
 def of_generation(plain: Plain, agent: Agent, *, gaps: list[Gap] | None = None) -> list[Indexed]:
-    """The index of every run of a generation, in order; what is in open segments is read from the bytes."""
+    """Index and facts of every run of a generation, in order; what is in open segments is read from the bytes."""
+    found = sealed(plain, agent, gaps)
+    at, end = found[-1].end if found else 0, plain.end()
+    if end > at:
+        found.append(made_anew(plain, agent, _pending_start(found, at), end, _base_ms(found), gaps))
+    return found
+
+
+def to_read(plain: Plain, agent: Agent, folder: Path, gaps: list[Gap] | None = None) -> list[RecordIndex]:
+    """The index of every run of a generation, in order; that of open segments from the index file, as far as it proves right."""
+    found = sealed(plain, agent, gaps)
+    indexes = [run.index for run in found]
+    start = _pending_start(found, found[-1].end if found else 0)
+    saved = _saved(plain, folder, start)
+    if saved is not None:
+        indexes.append(saved)
+        start = saved.end
+    end = plain.end()
+    if end > start:
+        indexes.append(made_anew(plain, agent, start, end, indexes[-1].running_ms if indexes else None, gaps).index)
+    return indexes
+
+
+def sealed(plain: Plain, agent: Agent, gaps: list[Gap] | None) -> list[Indexed]:
+    """Index and facts of the sealed segments, from their footers; from the bytes where a footer is damaged."""
     found: list[Indexed] = []
-    at, base_ms = 0, None
     for piece in cover(plain):
         if piece.name.is_open:
             break
         try:
             with closing(plain.segment(piece)) as segment:
                 footer = segment.footer()
-                indexed = Indexed(piece.name.start, piece.end or 0, footer.index(segment.source), Facts.from_json(footer.meta.facts), footer.meta)
+                index = footer.index(segment.source)
+                found.append(Indexed(piece.name.start, piece.end or 0, index, Facts.from_json(footer.meta.facts), footer.meta))
         except (CorruptionError, ValueError):
-            indexed = made_anew(plain, agent, piece.name.start, piece.end or 0, base_ms, gaps)
-        found.append(indexed)
-        at, base_ms = indexed.end, indexed.index.running_ms
-    end = plain.end()
-    if end > at:
-        found.append(made_anew(plain, agent, _pending_start(found, at), end, base_ms, gaps))
+            found.append(made_anew(plain, agent, piece.name.start, piece.end or 0, _base_ms(found), gaps))
     return found
+
+
+def _base_ms(found: list[Indexed]) -> int | None:
+    return found[-1].index.running_ms if found else None
+
+
+def _saved(plain: Plain, folder: Path, start: int) -> RecordIndex | None:
+    """The index file, if it begins at `start` and the last record it claims is there."""
+    try:
+        index, _ = read_file((folder / INDEX_NAME).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    if not len(index) or index.row(0).offset != start or index.end > plain.end():
+        return None
+    last = index.row(len(index) - 1)
+    line = b"".join(data for _, data in plain.read(max(last.offset - 1, 0), index.end, gaps=[]))
+    starts_a_line = last.offset == 0 or line.startswith(b"\n") or last.kind != RecordKind.DATA
+    return index if line.endswith(b"\n") and starts_a_line else None
 
 
 def _pending_start(found: list[Indexed], at: int) -> int:
@@ -100,18 +148,6 @@ def file_bytes(folder: Path) -> int:
         return (folder / INDEX_NAME).stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def read_index_file(folder: Path, start: int, pending: int) -> RecordIndex | None:
-    """The index file's content if it reaches from `start` to just where the unfinished record begins; None if it does not."""
-    try:
-        index, _ = read_file((folder / INDEX_NAME).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    if not len(index):
-        return index if start == pending else None
-    first, last = index.row(0), index.row(len(index) - 1)
-    return index if first.offset <= start and last.offset + last.length == pending else None
 
 
 def trim_index_file(folder: Path, start: int) -> None:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 from coldtrail.errors import UsageError
 from coldtrail.model import Position
+from coldtrail.units import parse_span
 
-_SPAN = re.compile(r"(\d+)(ms|s|m|h|d|w|y)")
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000, "y": 31_557_600_000}
+_SPAN = re.compile(r"\d+(ms|s|m|h|d|w|y)")
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 _NUMBER = re.compile(r"#(\d+)")
 
@@ -50,8 +50,8 @@ def read_moment(text: str, now_ms: int) -> Moment:
         if int(match[1]) == 0:
             raise UsageError("#0: records are counted from #1")
         return RecordNumber(int(match[1]))
-    if match := _SPAN.fullmatch(text):
-        return Instant(now_ms - int(match[1]) * _UNIT_MS[match[2]])
+    if _SPAN.fullmatch(text):
+        return Instant(now_ms - _span_ms(text))
     if _INSTANT.fullmatch(text):
         return Instant(_instant_ms(text))
     try:
@@ -70,3 +70,10 @@ def _instant_ms(text: str) -> int:
         raise UsageError(f"{text}: not a time ({error})", hint="write it as 2026-01-31T12:00:00Z") from error
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     return round(found.timestamp() * 1000)
+
+
+def _span_ms(text: str) -> int:
+    try:
+        return parse_span(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -200,7 +200,7 @@ class Plain:
 
     def _around(
         self, error: CorruptionError, piece: Piece, start: int, end: int, gaps: list[Gap] | None
-    ) -> Iterator[tuple[int, bytes]]:
+    ) -> Generator[tuple[int, bytes], None, int]:
         """Read a damaged frame's range from another segment that holds it, else note or raise; gives where to go on."""
         for other in self.pieces():
             if other.name != piece.name and other.name.start <= start:
@@ -215,6 +215,7 @@ class Plain:
 
     def _choose(self, at: int, goal: int, bad: set[SegmentName]) -> tuple[Piece | None, int]:
         """The segment to read from at `at` (the widest, sealed before open) and up to where; None: nothing holds it."""
+        pieces: list[Piece] = []
         for _ in range(_LISTINGS):
             pieces = [piece for piece in self.pieces() if piece.name not in bad]
             holding = [piece for piece in pieces if piece.name.start <= at and (piece.end is None or piece.end > at)]

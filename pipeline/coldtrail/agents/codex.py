@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from coldtrail.agents.base import Agent, Place, RestoreAdvice
@@ -15,7 +16,9 @@ _CALLS = frozenset({
     "function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call", "image_generation_call",
 })  # fmt: skip
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
-_NOTED = frozenset({"compaction", "compaction_summary"})  # the encrypted summary; the `compacted` line is the event
+_NOTED = frozenset({  # what the service is told beside the conversation; of a compaction, the `compacted` line is the event
+    "additional_tools", "compaction", "compaction_summary", "compaction_trigger", "configuration_update", "context_compaction",
+})  # fmt: skip
 _ONE_SIDED = frozenset({"web_search_call", "image_generation_call"})  # done by the service: no output follows
 
 # How texts begin that stand in the user's role without being typed: instructions, surroundings, what the program says.
@@ -26,15 +29,21 @@ _NOT_TYPED = (
 
 # What the screen showed. The conversation itself stands in the response items, so of these only a few fields are told.
 _SHOWN = frozenset({
-    "agent_message", "agent_reasoning", "agent_reasoning_raw_content", "agent_reasoning_section_break", "background_event",
-    "collab_agent_interaction_begin", "collab_agent_interaction_end", "collab_agent_spawn_begin", "collab_agent_spawn_end",
-    "collab_close_begin", "collab_close_end", "collab_resume_begin", "collab_resume_end", "collab_waiting_begin", "collab_waiting_end",
-    "context_compacted", "deprecation_notice", "dynamic_tool_call_request", "dynamic_tool_call_response", "entered_review_mode", "error",
-    "exec_command_begin", "exec_command_end", "exited_review_mode", "guardian_assessment", "image_generation_begin", "image_generation_end",
-    "item_completed", "item_started", "mcp_tool_call_begin", "mcp_tool_call_end", "patch_apply_begin", "patch_apply_end", "plan_update",
-    "session_configured", "stream_error", "sub_agent_activity", "task_complete", "task_started", "thread_goal_updated",
-    "thread_settings_applied", "turn_aborted", "turn_complete", "turn_diff", "turn_started", "undo_completed", "undo_started",
-    "user_message", "view_image_tool_call", "warning", "web_search_begin", "web_search_end",
+    "agent_message", "agent_reasoning", "agent_reasoning_raw_content", "agent_reasoning_section_break", "apply_patch_approval_request",
+    "auth_recovery_completed", "auth_recovery_started", "background_event", "collab_agent_interaction_begin",
+    "collab_agent_interaction_end", "collab_agent_spawn_begin", "collab_agent_spawn_end", "collab_close_begin", "collab_close_end",
+    "collab_resume_begin", "collab_resume_end", "collab_waiting_begin", "collab_waiting_end", "context_compacted", "deprecation_notice",
+    "dynamic_tool_call_request", "dynamic_tool_call_response", "elicitation_abandoned", "elicitation_request", "entered_review_mode",
+    "environment_connected", "environment_disconnected", "error", "exec_approval_request", "exec_command_begin", "exec_command_end",
+    "exec_command_output_delta", "exited_review_mode", "guardian_assessment", "guardian_warning", "hook_completed", "hook_started",
+    "image_generation_begin", "image_generation_end", "item_completed", "item_started", "mcp_startup_complete", "mcp_startup_update",
+    "mcp_tool_call_begin", "mcp_tool_call_end", "model_reroute", "model_verification", "patch_apply_begin", "patch_apply_end",
+    "patch_apply_updated", "plan_update", "realtime_conversation_closed", "realtime_conversation_realtime", "realtime_conversation_sdp",
+    "realtime_conversation_started", "request_permissions", "request_user_input", "safety_buffering", "session_configured",
+    "stream_error", "sub_agent_activity", "task_complete", "task_started", "terminal_interaction", "thread_goal_updated",
+    "thread_queue_changed", "thread_settings_applied", "turn_aborted", "turn_complete", "turn_diff", "turn_moderation_metadata",
+    "turn_started", "undo_completed", "undo_started", "user_message", "view_image_tool_call", "warning", "web_search_begin",
+    "web_search_end",
 })  # fmt: skip
 _TOLD = ("reason", "status", "exit_code", "success", "new_thread_id")
 _COMPLAINTS = frozenset({"error", "stream_error", "warning"})
@@ -150,6 +159,12 @@ def _compacted(payload: Fields) -> list[Meaning]:
     return [Meaning(EventType.CONTEXT_SUMMARIZED, fields)]
 
 
+def _usage(payload: Fields) -> list[Meaning]:
+    """What the whole thread has used so far."""
+    usage = payload.get("thread_token_usage")
+    return [Meaning(EventType.METADATA_CHANGED, present(kind="token_usage_record", usage=usage if isinstance(usage, dict) else None))]
+
+
 def _world(payload: Fields) -> list[Meaning]:
     state = fields_of(payload.get("state"))
     return [Meaning(EventType.ENVIRONMENT_CHANGED, present(kind="world_state", model=word(state.get("model"))))]
@@ -159,9 +174,14 @@ def _between_agents(payload: Fields) -> list[Meaning]:
     """What another agent says to this one."""
     content = payload.get("content")
     if not isinstance(content, (str, list)):
-        return [Meaning(EventType.METADATA_CHANGED, {"kind": "inter_agent_communication"})]
+        return _note("inter_agent_communication", payload)
     fields = present(role="user", content=content, meta=True, author=word(payload.get("author")))
     return [Meaning(EventType.MESSAGE_ADDED, fields)]
+
+
+def _note(kind: str, _: Fields) -> list[Meaning]:
+    """Of some lines it is enough to know that they were there."""
+    return [Meaning(EventType.METADATA_CHANGED, {"kind": kind})]
 
 
 def _item(payload: Fields) -> list[Meaning]:
@@ -172,7 +192,7 @@ def _item(payload: Fields) -> list[Meaning]:
     if kind in _OUTPUTS:
         return [Meaning(EventType.TOOL_COMPLETED, _output(payload))]
     if kind in _NOTED:
-        return [Meaning(EventType.METADATA_CHANGED, {"kind": kind})]
+        return _note(kind, payload)
     reader = _ITEMS.get(kind)
     return reader(payload) if reader is not None else []
 
@@ -230,15 +250,19 @@ def _shown(payload: Fields) -> list[Meaning]:
         return [Meaning(EventType.DECISION_MADE, present(kind="rollback", count=number(payload.get("num_turns"))))]
     if kind == "shutdown_complete":
         return [Meaning(EventType.SESSION_END)]
-    if kind not in _SHOWN:
-        return []
-    told = {field: each for field in _TOLD if isinstance(each := payload.get(field), (str, bool, int))}
-    took = fields_of(payload.get("duration"))
+    return [Meaning(EventType.METADATA_CHANGED, _step(payload, kind))] if kind in _SHOWN else []
+
+
+def _step(payload: Fields, kind: str) -> Fields:
+    """How something went that the response items tell the content of."""
+    item = fields_of(payload.get("item")) or payload  # newer versions wrap what was done
+    invocation = payload.get("call_id") or (item.get("id") if "status" in item else None)
+    told = {field: each for field in _TOLD if isinstance(each := item.get(field), (str, bool, int))}
+    took = fields_of(item.get("duration"))
     seconds = number(took.get("secs"), 1000)
     took_ms = None if seconds is None else seconds + (number(took.get("nanos"), 1e-6) or 0)
     complaint = word(payload.get("message")) if kind in _COMPLAINTS else None
-    fields = present(kind=kind, invocation_id=word(payload.get("call_id")), duration_ms=took_ms, message=complaint, **told)
-    return [Meaning(EventType.METADATA_CHANGED, fields)]
+    return present(kind=kind, invocation_id=word(invocation), duration_ms=took_ms, message=complaint, **told)
 
 
 def _bare(value: Fields) -> list[Meaning]:
@@ -257,8 +281,10 @@ _LINES: Mapping[str, Callable[[Fields], list[Meaning]]] = {
     "turn_context": _turn,
     "compacted": _compacted,
     "world_state": _world,
+    "token_usage_record": _usage,
     "inter_agent_communication": _between_agents,
     "inter_agent_communication_metadata": _between_agents,
+    **{kind: partial(_note, kind) for kind in ("dynamic_tools_updated", "realtime_item", "security_risk_score")},
 }
 _ITEMS: Mapping[str, Callable[[Fields], list[Meaning]]] = {
     "message": _message,

@@ -76,7 +76,7 @@ class Compressor:
     """Makes frames at one level; one thread's alone (a shared one crashes the process)."""
 
     def __init__(self, level: int, *, window_log: int | None = None) -> None:
-        options = {"write_content_size": True, "write_checksum": True}
+        options: dict[str, int] = {"write_content_size": 1, "write_checksum": 1}
         if window_log is not None:
             options["window_log"] = min(window_log, WINDOW_LOG_MAX)
         self._context = zstandard.ZstdCompressor(
@@ -154,17 +154,17 @@ def walk(source: ReadAt, start: int = 0) -> Iterator[Frame]:
 def _measure(window: _Window, offset: int) -> Frame:
     """The extent of the data frame at `offset`, from its header and its blocks' headers."""
     descriptor = window.take(offset, offset + 4, 1)[0]
-    single = descriptor >> 5 & 1
-    at = offset + 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3]
-    size_bytes = (single, 2, 4, 8)[descriptor >> 6]
+    single_segment = descriptor >> 5 & 1
+    at = offset + 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3]
+    size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
     if size_bytes == 0:
         raise FrameError(offset, "a frame without its content's size")
     plain_length = int.from_bytes(window.take(offset, at, size_bytes), "little") + (256 if size_bytes == 2 else 0)
     at += size_bytes
-    last = False
-    while not last:
+    is_last = 0
+    while not is_last:
         header = int.from_bytes(window.take(offset, at, 3), "little")
-        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        is_last, kind, size = header & 1, header >> 1 & 3, header >> 3
         if kind == 3 or size > _BLOCK_MAX_BYTES:
             raise FrameError(offset, "a block that is none")
         at += 3 + (1 if kind == 1 else size)

@@ -114,12 +114,13 @@ class StreamMeta:
         """The generation that grows."""
         return self.generations[-1]
 
-    def chain(self) -> tuple[Generation, ...]:
-        """The newest generation and those that it continues, oldest first."""
-        first = len(self.generations) - 1
+    def chain(self, last: int | None = None) -> tuple[Generation, ...]:
+        """A generation (the newest unless `last` names one) and those that it continues, oldest first; KeyError for no such."""
+        wanted = self.newest if last is None else self.generation(last)
+        first = end = self.generations.index(wanted)
         while first > 0 and self.generations[first].relation is Relation.CONTINUES:
             first -= 1
-        return self.generations[first:]
+        return self.generations[first : end + 1]
 
     def generation(self, number: int) -> Generation:
         """The generation of that number; KeyError where there is none."""

@@ -71,9 +71,17 @@ def _order(group: list[Part], cold: bool, level: int) -> Order:
     return Order(group[0].start, group[-1].end, cold, level)
 
 
-def is_cold(row: StreamRow, last_ms: int | None, now_ms: int, after_ms: int) -> bool:
-    """Whether the newest time inside and the last growth seen are both older than `after_ms`."""
-    return now_ms - max(row.grew_ms, last_ms or 0) >= after_ms
+def due(home: Home, after_ms: int) -> Iterator[tuple[StreamRow, bool]]:
+    """The streams that compaction has work in, and whether they are cold.
+
+    Cold: the newest time inside the session and the last growth seen are both older than `after_ms`.
+    """
+    now_ms = home.now_ms()
+    newest = {row.key: max(row.last_ms or 0, row.grew_ms) for row in home.catalog.sessions()}
+    for row in home.catalog.unsettled_streams():
+        cold = now_ms - max(newest.get(row.session, 0), row.grew_ms) >= after_ms
+        if row.rolled or (cold and not row.settled):
+            yield row, cold
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from coldtrail.format.manifest import Manifest, StreamMeta
 from coldtrail.home import Home
 from coldtrail.indexer import DOCUMENT_MAX_BYTES, Indexer, document_facts
 from coldtrail.model import Relation, Role
-from coldtrail.sessions import describe
+from coldtrail.sessions import describe, refresh
 from coldtrail.stage import prove
 from coldtrail.stage.identify import row_of
 
@@ -113,6 +113,21 @@ def rebuild(home: Home, progress: Callable[[str], None] = lambda _: None) -> lis
             errors.append(error)
         progress(session)
     home.catalog.forget_others(set(sessions), {meta.stream for metas in sessions.values() for meta in metas})
+    return errors
+
+
+def adopt(home: Home) -> list[ColdtrailError]:
+    """Take up the streams that the store has and the catalog does not know: a crash came between the two."""
+    errors: list[ColdtrailError] = []
+    for stream in set(home.store.streams()) - home.catalog.stream_ids():
+        try:
+            meta = home.store.meta(stream)
+            if meta is not None:
+                with home.changing(meta.session), home.catalog.transaction():
+                    home.catalog.put(remade_row(home, meta))
+                    refresh(home, meta.session)
+        except ColdtrailError as error:
+            errors.append(error)
     return errors
 
 

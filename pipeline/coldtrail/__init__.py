@@ -1,0 +1,38 @@
+"""coldtrail: AI agents' sessions, captured while they grow, kept, and put back byte for byte."""
+
+from coldtrail.client import Session, Trail, open
+from coldtrail.errors import (
+    AmbiguousError,
+    ColdtrailError,
+    ConfigError,
+    CorruptionError,
+    LockedError,
+    NotFoundError,
+    RefusedError,
+    SourceError,
+    StoreFullError,
+    UnverifiableError,
+    UsageError,
+)
+from coldtrail.model import Event, EventType, Gap, Position
+
+__all__ = [
+    "AmbiguousError",
+    "ColdtrailError",
+    "ConfigError",
+    "CorruptionError",
+    "Event",
+    "EventType",
+    "Gap",
+    "LockedError",
+    "NotFoundError",
+    "Position",
+    "RefusedError",
+    "Session",
+    "SourceError",
+    "StoreFullError",
+    "Trail",
+    "UnverifiableError",
+    "UsageError",
+    "open",
+]

@@ -1,0 +1,182 @@
+"""One pass over sources: find what is there, capture what is new, mark what is gone. A scan is the truth; events only hint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+from coldtrail.agents.walk import Candidate, Source, at_path, walk
+from coldtrail.catalog import StreamRow, changed
+from coldtrail.errors import ColdtrailError, SourceError, StoreFullError
+from coldtrail.home import Home
+from coldtrail.sessions import refresh
+from coldtrail.stage.capture import Capture, Outcome
+from coldtrail.stage.identify import known_meta
+
+BACK_OFF_MS = 5_000  # after a first failure; doubled by each further one
+URGENT_MS = 3 * 86_400_000  # files that their agent will delete so soon come first
+_DAY_MS = 86_400_000
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a pass has done so far."""
+
+    found: int = 0  # files to look at
+    looked: int = 0
+    captured: int = 0  # files with something new
+    new_bytes: int = 0
+    gone: int = 0
+    failed: int = 0
+    checked: int = 0
+    tails: list[Path] = field(default_factory=list)  # files whose unfinished last line waits
+
+
+Progress = Callable[[Tally], None]
+
+
+class Scanner:
+    """Runs passes. One thread's alone; the caller holds the daemon's lock."""
+
+    def __init__(self, home: Home, progress: Progress = lambda _: None) -> None:
+        self._home, self._progress = home, progress
+        self._capture = Capture(home)
+
+    def scan(self, sources: Iterable[Source], *, whole: bool = False) -> Tally:
+        """Look at every file of every source: the most urgent and the newest first.
+
+        A source whose root is not there is passed over: an unmounted disk is no deletion.
+        """
+        tally = Tally()
+        there = [source for source in sources if self._is_there(source)]
+        todo = [found for source in there for found in walk(source, self._note_problem)]
+        tally.found = len(todo)
+        now_ms = self._home.now_ms()
+        for found in sorted(todo, key=lambda found: urgency(found, now_ms)):
+            self._take(found, tally, whole=whole)
+        self._mark_gone(there, {os.fsencode(found.path) for found in todo}, tally)
+        self._check_due(tally)
+        return tally
+
+    def look(self, sources: Iterable[Source], paths: Iterable[Path]) -> Tally:
+        """Look at some paths only: files, or folders with all below them."""
+        tally, listed = Tally(), list(sources)
+        for path in paths:
+            for source in listed:
+                if path == source.root or source.root in path.parents:
+                    self._look_at(source, path, tally)
+                    break
+        return tally
+
+    def _look_at(self, source: Source, path: Path, tally: Tally) -> None:
+        found = at_path(source, path, self._note_problem)
+        if found is not None:
+            tally.found += 1
+            self._take(found, tally, whole=False)
+        elif self._is_there(source):
+            below = path if path.is_dir() else path.parent
+            if below == source.root or source.root in below.parents:
+                self._look_below(source, below, tally)
+
+    def _look_below(self, source: Source, folder: Path, tally: Tally) -> None:
+        rel = PurePosixPath(folder.relative_to(source.root).as_posix())
+        if not any(top in ("", ".") or rel.is_relative_to(top) for top in source.agent.folders):
+            return
+        todo = list(walk(source, self._note_problem, below=rel))
+        tally.found += len(todo)
+        for found in todo:
+            self._take(found, tally, whole=False)
+        self._mark_gone([source], {os.fsencode(found.path) for found in todo}, tally, below=os.fsencode(folder) + b"/")
+
+    def _is_there(self, source: Source) -> bool:
+        try:
+            with os.scandir(source.root):
+                pass
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._note_problem(source.root, error)
+            return False
+        self._home.catalog.clear_fault(os.fsencode(source.root))
+        return True
+
+    def _take(self, found: Candidate, tally: Tally, *, whole: bool) -> None:
+        """Capture one file; what goes wrong with it stays its own."""
+        place = os.fsencode(found.path)
+        tally.looked += 1
+        fault = self._home.catalog.fault(place)
+        if fault is not None and fault.next_ms > self._home.now_ms():
+            return
+        try:
+            taken = self._capture.take(found, whole=whole)
+        except StoreFullError:
+            raise
+        except (ColdtrailError, MemoryError) as error:
+            self._note_fault(place, error, tally)
+            return
+        if fault is not None:
+            self._home.catalog.clear_fault(place)
+        tally.captured += taken.outcome is Outcome.CAPTURED
+        tally.new_bytes += taken.new_bytes
+        if taken.tail_pending:
+            tally.tails.append(found.path)
+        self._progress(tally)
+
+    def _note_fault(self, place: bytes, error: ColdtrailError | MemoryError, tally: Tally) -> None:
+        what = "out of memory" if isinstance(error, MemoryError) else str(error)
+        hint = error.hint if isinstance(error, ColdtrailError) else "free some memory"
+        self._home.catalog.note_fault(place, what, hint, self._home.now_ms(), BACK_OFF_MS)
+        tally.failed += 1
+
+    def _note_problem(self, path: Path, error: OSError) -> None:
+        hint = "give the user that runs coldtrail the right to read it" if isinstance(error, PermissionError) else ""
+        self._home.catalog.note_fault(os.fsencode(path), error.strerror or str(error), hint, self._home.now_ms(), BACK_OFF_MS)
+
+    def _mark_gone(self, sources: list[Source], present: set[bytes], tally: Tally, *, below: bytes = b"") -> None:
+        """Take down which streams' files are no longer there; what was captured of them stays."""
+        roots = [os.fsencode(source.root) + b"/" for source in sources]
+        for row in self._home.catalog.all_streams():
+            if row.gone_ms is None and row.path not in present and row.path.startswith(below) and any(map(row.path.startswith, roots)):
+                if _is_gone(row.path):
+                    self._gone(row)
+                    tally.gone += 1
+
+    def _gone(self, row: StreamRow) -> None:
+        with self._home.changing(row.session):
+            now_ms = self._home.now_ms()
+            self._home.store.write_meta(replace(known_meta(self._home, row), gone_ms=now_ms))
+            with self._home.catalog.transaction():
+                self._home.catalog.put(changed(self._home.catalog.stream(row.stream) or row, gone_ms=now_ms))
+                refresh(self._home, row.session)
+        self._home.catalog.clear_fault(row.path)
+
+    def _check_due(self, tally: Tally) -> None:
+        """Compare whole the files that changed without growing."""
+        for row in self._home.catalog.streams_to_check():
+            try:
+                self._capture.check(row)
+                tally.checked += 1
+            except (SourceError, MemoryError) as error:
+                self._note_fault(row.path, error, tally)
+
+
+def urgency(found: Candidate, now_ms: int) -> tuple[int, float]:
+    """Sorts first what its agent will delete within days, then the newest."""
+    days = found.source.agent.sweep_days(found.source.root)
+    left_ms = found.stat.st_mtime_ns // 1_000_000 + days * _DAY_MS - now_ms if days is not None else None
+    if left_ms is not None and left_ms < URGENT_MS:
+        return 0, left_ms
+    return 1, -found.stat.st_mtime_ns
+
+
+def _is_gone(path: bytes) -> bool:
+    """Whether nothing is at a path, neither the file nor a folder that cannot be read."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
