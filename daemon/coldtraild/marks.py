@@ -60,6 +60,13 @@ class Marks:
                 self._changed.wait(min(self._next_due_s(debounce_s) - now_s, deadline_s - now_s, threading.TIMEOUT_MAX))
             return []
 
+    def everything(self) -> None:
+        """Ask for a scan of everything, as after an overflow; what was marked is part of it."""
+        with self._changed:
+            self._first_s.clear()
+            self._overflowed = True
+            self._changed.notify_all()
+
     @property
     def overflowed(self) -> bool:
         """Whether there were too many marks to tell them apart, and nobody has taken that on yet."""
@@ -71,6 +78,14 @@ class Marks:
         with self._changed:
             was, self._overflowed = self._overflowed, False
             return was
+
+    def drain(self) -> list[Path]:
+        """Remove and return every mark, due or not."""
+        with self._changed:
+            left = list(self._first_s.keys() | self._not_before_s.keys())
+            self._first_s.clear()
+            self._not_before_s.clear()
+            return left
 
     def close(self) -> None:
         """Wake every waiter; from now on nobody waits and nothing is due."""

@@ -59,6 +59,17 @@ def settings(home: str | Path | None = None, config: str | Path | None = None, *
     return Settings(found, layout, tuple(sources(found.sources, env if found.discover else None, user_home)), file)
 
 
+def find_sources(found: Settings, env: Mapping[str, str] | None = None) -> list[Source]:
+    """The sources as of now: an agent may have been installed since."""
+    env = os.environ if env is None else env
+    return sources(found.config.sources, env if found.config.discover else None, Path(env.get("HOME") or Path.home()))
+
+
+def open_home(found: Settings) -> Home:
+    """The home of these settings, for one thread."""
+    return Home.open(found.layout, agents(), now_ms)
+
+
 def _config_file(config: str | Path | None, env: Mapping[str, str], user_home: Path) -> Path | None:
     said = config or env.get("COLDTRAIL_CONFIG")
     if said:
@@ -90,7 +101,7 @@ class Trail:
 
     def __init__(self, found: Settings) -> None:
         self.settings = found
-        self._home = Home.open(found.layout, agents(), now_ms)
+        self._home = open_home(found)
         if self._home.catalog.is_empty() and next(self._home.store.streams(), None):
             rebuild(self._home)
 

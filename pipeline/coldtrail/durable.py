@@ -147,17 +147,6 @@ def remove(path: Path) -> None:
     step("removed", path)
 
 
-def remove_stale_temps(folder: Path) -> int:
-    """Remove what an interrupted write left in a folder that nobody writes to now; gives how many."""
-    count = 0
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in list(entries):
-            if entry.name.startswith(TEMP_PREFIX) and entry.is_file(follow_symlinks=False):
-                remove(Path(entry.path))
-                count += 1
-    return count
-
-
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool = True, note: bytes = b"") -> Iterator[None]:
     """Hold a flock on `path` for the block; LockedError where it is taken and `wait` is False.

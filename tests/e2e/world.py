@@ -288,8 +288,8 @@ class World:
         assert run.code == 0, f"the daemon did not stop cleanly: {run}"
 
     def _check_daemon(self) -> None:
-        daemon = self.running_daemon
-        assert daemon is None or daemon.popen.poll() is None, f"the daemon ended by itself: {daemon and daemon.wait()}"
+        if self.running_daemon is not None and self.running_daemon.popen.poll() is not None:
+            raise AssertionError(f"the daemon ended by itself: {self.running_daemon.wait()}")
 
     def listed(self) -> list[dict[str, Any]]:
         """What `ls` says of every session."""

@@ -89,10 +89,8 @@ class ClaudeCode:
     def continues(self, first: Sequence[Reading], held: Callable[[str], bool]) -> bool:
         """Whether a record that the lost file does not have hangs on one that only the lost file has."""
         here = {reading.id for reading in first}
-        for reading in first:
-            if reading.parent is not None and reading.parent not in here and held(reading.parent):
-                return reading.id is None or not held(reading.id)
-        return False
+        hanging = (reading for reading in first if reading.parent is not None and reading.parent not in here)
+        return any(held(reading.parent or "") and not (reading.id and held(reading.id)) for reading in hanging)
 
     def sweep_days(self, root: Path) -> float | None:
         """`cleanupPeriodDays`; 30 where it is not set, not readable, or a value that the program itself rejects."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from coldtrail import indexes
+from coldtrail import durable, indexes
 from coldtrail.catalog import StreamRow, changed, text_facts
 from coldtrail.errors import ColdtrailError
 from coldtrail.facts import Facts
@@ -13,6 +14,7 @@ from coldtrail.format import lines
 from coldtrail.format.manifest import Manifest, StreamMeta
 from coldtrail.home import Home
 from coldtrail.indexer import DOCUMENT_MAX_BYTES, Indexer, document_facts
+from coldtrail.layout import TEMP_PREFIX
 from coldtrail.model import Relation, Role
 from coldtrail.sessions import describe, refresh
 from coldtrail.stage import prove
@@ -129,6 +131,22 @@ def adopt(home: Home) -> list[ColdtrailError]:
         except ColdtrailError as error:
             errors.append(error)
     return errors
+
+
+def tidy(home: Home, older_than_ms: int) -> int:
+    """Remove what interrupted writes have left, once it is so old that nobody can be at it; gives how many files."""
+    before_ms = home.now_ms() - older_than_ms
+    return sum(_tidy_below(folder, before_ms) for folder in (home.layout.home, home.layout.archive))
+
+
+def _tidy_below(folder: Path, before_ms: int) -> int:
+    count = 0
+    for path in folder.rglob(f"{TEMP_PREFIX}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and path.stat().st_mtime_ns // 1_000_000 < before_ms:
+                durable.remove(path)
+                count += 1
+    return count
 
 
 def _rebuild_session(home: Home, session: str, metas: list[StreamMeta], manifest: Manifest | None) -> None:

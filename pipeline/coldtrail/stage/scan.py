@@ -18,6 +18,7 @@ from coldtrail.stage.identify import known_meta
 BACK_OFF_MS = 5_000  # after a first failure; doubled by each further one
 URGENT_MS = 3 * 86_400_000  # files that their agent will delete so soon come first
 _DAY_MS = 86_400_000
+_QUICK_TRIES = 3  # a file that keeps failing is left to the scans
 
 
 @dataclass(slots=True)
@@ -31,7 +32,7 @@ class Tally:
     gone: int = 0
     failed: int = 0
     checked: int = 0
-    tails: list[Path] = field(default_factory=list)  # files whose unfinished last line waits
+    later: list[Path] = field(default_factory=list)  # files to look at again soon: an unfinished last line, a passing fault
 
 
 Progress = Callable[[Tally], None]
@@ -121,14 +122,16 @@ class Scanner:
         tally.captured += taken.outcome is Outcome.CAPTURED
         tally.new_bytes += taken.new_bytes
         if taken.tail_pending:
-            tally.tails.append(found.path)
+            tally.later.append(found.path)
         self._progress(tally)
 
     def _note_fault(self, place: bytes, error: ColdtrailError | MemoryError, tally: Tally) -> None:
         what = "out of memory" if isinstance(error, MemoryError) else str(error)
         hint = error.hint if isinstance(error, ColdtrailError) else "free some memory"
-        self._home.catalog.note_fault(place, what, hint, self._home.now_ms(), BACK_OFF_MS)
+        fault = self._home.catalog.note_fault(place, what, hint, self._home.now_ms(), BACK_OFF_MS)
         tally.failed += 1
+        if fault.tries <= _QUICK_TRIES:
+            tally.later.append(Path(os.fsdecode(place)))
 
     def _note_problem(self, path: Path, error: OSError) -> None:
         hint = "give the user that runs coldtrail the right to read it" if isinstance(error, PermissionError) else ""
