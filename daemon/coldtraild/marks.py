@@ -33,7 +33,7 @@ class Marks:
                 return
             self._first_s[path] = self._clock()
             self._collapse_if_full()
-            if len(self._first_s) <= 1:  # only the oldest mark moves the time that a waiter waits for
+            if len(self._first_s) <= 1:  # the oldest mark, or an overflow: no other changes what a waiter waits for
                 self._changed.notify_all()
 
     def later(self, path: Path, delay_s: float) -> None:
@@ -118,4 +118,3 @@ class Marks:
             self._first_s.clear()
             self._not_before_s.clear()
             self._overflowed = True
-            self._changed.notify_all()

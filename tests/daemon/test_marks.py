@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from coldtraild.marks import Marks
 from daemon.waiting import DEADLINE_S, Clock
 
@@ -117,14 +119,14 @@ def test_the_limit_is_a_hundred_thousand_paths() -> None:
 class Waiter(threading.Thread):
     """Waits for due paths on a thread of its own."""
 
-    def __init__(self, marks: Marks, debounce_s: float) -> None:
+    def __init__(self, marks: Marks, debounce_s: float, timeout_s: float = 3600.0) -> None:
         super().__init__(daemon=True)
-        self._marks, self._debounce_s = marks, debounce_s
+        self._marks, self._debounce_s, self._timeout_s = marks, debounce_s, timeout_s
         self.taken: list[Path] | None = None
         self.start()
 
     def run(self) -> None:
-        self.taken = self._marks.wait_due(self._debounce_s, 3600.0)
+        self.taken = self._marks.wait_due(self._debounce_s, self._timeout_s)
 
     def end(self) -> list[Path] | None:
         self.join(DEADLINE_S)
@@ -166,8 +168,11 @@ def test_close_wakes_a_waiter_and_nobody_waits_after_it() -> None:
 
 def test_a_wait_without_end_is_no_error() -> None:
     marks = Marks()
-    marks.later(A, 0.01)
-    assert marks.wait_due(3600.0, float("inf")) == [A]
+    waiter = Waiter(marks, 0.01, timeout_s=float("inf"))
+    marks.add(A)
+    assert waiter.end() == [A]
+    with pytest.raises(OverflowError):  # what a wait must not be given
+        threading.Event().wait(float("inf"))
 
 
 def test_no_mark_is_lost_between_threads() -> None:
@@ -185,3 +190,22 @@ def test_no_mark_is_lost_between_threads() -> None:
     while seen != wanted and (due := marks.wait_due(0.0, DEADLINE_S)):
         seen.update(due)
     assert seen == wanted
+
+
+def test_a_scan_of_everything_can_be_asked_for_and_wakes_a_waiter() -> None:
+    marks = Marks()
+    marks.add(A)
+    waiter = Waiter(marks, 3600.0)
+    marks.everything()
+    assert waiter.end() == []
+    assert marks.take_overflow()
+    assert len(marks) == 0
+
+
+def test_drain_takes_every_mark_due_or_not_even_after_close() -> None:
+    marks = Marks(clock=Clock())
+    marks.add(A)
+    marks.later(B, 3600.0)
+    marks.close()
+    assert sorted(marks.drain()) == [A, B]
+    assert marks.drain() == []

@@ -198,11 +198,15 @@ def test_run_now_before_the_start_makes_it_the_first_to_run(schedule: Schedule, 
 
 def test_run_now_during_a_run_gives_one_more_after_it_however_often_it_was_asked(schedule: Schedule, runs: Runs) -> None:
     runs.gate.clear()
+    other = Runs()
     schedule.every("scan", FAR_S, runs, first_after_s=0)
+    schedule.every("other", FAR_S, other)
     schedule.start()
     assert runs.wait_started(1)
     for _ in range(5):
         schedule.run_now("scan")
+    schedule.run_now("other")
+    assert other.wait_ended(1), "the scheduler has passed by, and could not begin the run that was asked for"
     runs.gate.set()
     assert runs.wait_ended(2)
     assert not runs.wait_started(3, timeout_s=0.3)
@@ -296,7 +300,7 @@ def test_after_stop_not_even_what_was_in_the_queue_begins(errors: Errors, runs: 
     schedule.start()
     assert runs.wait_started(1)
     schedule.every("second", FAR_S, queued, first_after_s=0)
-    schedule.run_now("first")
+    until(lambda: schedule._scheduler.get_job("second").next_run_time > datetime.now(UTC) + timedelta(minutes=1))
     assert not schedule.stop(0.05)
     runs.gate.set()
     assert schedule.stop(DEADLINE_S)

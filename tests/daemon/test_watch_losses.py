@@ -33,8 +33,10 @@ def assert_polled_for_want_of_watches(world: World) -> None:
 
 def test_without_watches_left_polling_takes_over_and_the_sysctl_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, errno.ENOSPC, lambda _: True)
+    instances = inotify_instances()
     world.start()
     assert_polled_for_want_of_watches(world)
+    assert inotify_instances() == instances
     log = world.root / "a.jsonl"
     assert world.sees(log)
     world.marked.clear()
@@ -77,6 +79,25 @@ def test_a_folder_made_later_without_a_watch_left_is_polled_after_mend(world: Wo
     world.watcher.mend()
     assert_polled_for_want_of_watches(world)
     assert world.sees(inner / "a.jsonl")
+
+
+def test_what_stays_wrong_is_told_by_mend_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as limited:
+        refuse(limited, errno.ENOSPC, lambda _: True)
+        world.start()
+        why = "inotify has no watches left for this user (raise the sysctl fs.inotify.max_user_watches)"
+        assert [str(fault.why) for fault in world.watcher.mend()] == [why]
+        world.clock.now_s += 301
+        assert world.watcher.mend() == []
+        assert world.watcher.check() != []
+    world.clock.now_s += 301
+    world.watcher.mend()
+    assert world.watcher.check() == []
+    refuse(monkeypatch, errno.ENOSPC, lambda _: True)
+    world.root.rename(world.folder / "away")
+    world.root.mkdir()
+    assert what(world.watcher.mend()) == "another folder has taken its place"
+    assert [str(fault.why) for fault in world.watcher.mend()] == [why]
 
 
 def test_events_are_tried_again_when_the_limit_was_raised(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,16 +169,21 @@ def test_a_folder_that_may_not_even_be_read_is_absent_with_a_reason(world: World
     assert world.status() == Watched(world.root, "events", None)
 
 
-def test_polling_does_not_follow_links_round_in_loops(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_does_not_follow_links_round_in_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two links that lead back up are a walk of two to the fortieth folders."""
     for number in range(3):
-        (world.root / f"loop{number}").symlink_to(world.root)
+        (tmp_path / f"loop{number}").symlink_to(tmp_path)
     refuse(monkeypatch, errno.ENOSPC, lambda _: True)
-    starting = threading.Thread(target=world.start, daemon=True)
+    marked = Marked()
+    watcher = Watcher(marked, poll_every_s=0.05)
+    watcher.set_roots([tmp_path])
+    starting = threading.Thread(target=watcher.start, daemon=True)
     starting.start()
     starting.join(DEADLINE_S)
     assert not starting.is_alive()
-    assert world.sees(world.root / "a.jsonl")
+    (tmp_path / "a.jsonl").touch()
+    assert marked.wait_for(tmp_path / "a.jsonl")
+    watcher.stop()
 
 
 def hold_the_reader(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
@@ -208,6 +234,23 @@ def test_an_unmounted_file_system_is_a_loss_that_mend_makes_good(world: World, m
         broken.setattr(InotifyFD, "handle_event", unmounted)
         (world.root / "a.jsonl").touch()
         assert what(world.faults_before_long()) == "a file system was unmounted"
+    world.watcher.mend()
+    assert world.watcher.check() == []
+    assert world.sees(world.root / "b.jsonl")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_end_of_the_reader_is_noticed_though_all_others_live(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from watchdog.observers.inotify_c import InotifyEvent, InotifyFD
+
+    def broken(reader: InotifyFD, event: InotifyEvent) -> None:
+        raise RuntimeError("a fault of watchdog that nobody has met yet")
+
+    world.start()
+    with monkeypatch.context() as breaking:
+        breaking.setattr(InotifyFD, "handle_event", broken)
+        (world.root / "a.jsonl").touch()
+        assert what(world.faults_before_long()) == "a thread that watches it has ended"
     world.watcher.mend()
     assert world.watcher.check() == []
     assert world.sees(world.root / "b.jsonl")

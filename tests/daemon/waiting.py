@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-DEADLINE_S = 3.0
+DEADLINE_S = 20.0
 
 
 class Clock:

@@ -71,8 +71,7 @@ def test_a_log_deleted_during_a_tool_call_is_restored_as_the_union_of_both_parts
         with world.held_turn(f"remember {WORD}"):
             log = world.only_log()
             session_id = world.program.session_id(log)
-            world.wait_for_capture(session_id)
-            head = log.read_bytes()
+            head = world.wait_for_capture(session_id)[log].data
             log.unlink()
         tail = log.read_bytes()
         assert TOOL_WORD.encode() in tail

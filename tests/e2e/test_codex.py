@@ -43,8 +43,7 @@ def test_what_was_captured_before_a_held_open_log_was_deleted_comes_back(world: 
         with world.held_turn(f"remember {WORD}"):
             log = world.only_log()
             session_id = world.program.session_id(log)
-            world.wait_for_capture(session_id)
-            captured = log.read_bytes()
+            captured = world.wait_for_capture(session_id)[log].data
             log.unlink()
         assert not log.exists()
         world.wait_for_state(session_id, "gone")

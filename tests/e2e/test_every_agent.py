@@ -28,13 +28,12 @@ def each(programs: list[Program]) -> pytest.MarkDecorator:
 
 @each(PROGRAMS)
 def test_a_session_deleted_under_the_daemon_comes_back_and_the_agent_goes_on_with_it(world: World) -> None:
-    """Captured during the tool call; deleted; not resumable; restored to the byte; resumable; captured on in the same generation."""
+    """Captured during the tool call; deleted; not resumable; restored to the byte; resumable; captured on in the same generation, whole."""
     with world.daemon():
         with world.held_turn(f"remember {WORD}"):
             session_id = world.program.session_id(world.only_log())
             world.wait_for_capture(session_id)
-        world.wait_for_capture(session_id)
-        written, generation = world.bundle(session_id), world.generation(session_id)
+        written, generation = world.wait_for_capture(session_id), world.generation(session_id)
 
         world.delete(session_id)
         world.wait_for_state(session_id, "gone")
@@ -52,6 +51,10 @@ def test_a_session_deleted_under_the_daemon_comes_back_and_the_agent_goes_on_wit
         world.wait_for_capture(session_id)
         assert world.session(session_id)["state"] == "live"
         assert world.generation(session_id) == generation
+
+    world.delete(session_id)
+    world.coldtrail("restore", session_id)
+    assert world.bundle(session_id) == grown
 
 
 @each(PROGRAMS)

@@ -40,8 +40,7 @@ def test_a_headless_log_that_gemini_makes_and_then_deletes_comes_back_whole(worl
         with world.held_turn(f"remember {WORD}"):
             log = world.only_log()
             session_id = world.program.session_id(log)
-            world.wait_for_capture(session_id)
-            head = log.read_bytes()
+            head = world.wait_for_capture(session_id)[log].data
             log.unlink()
         tail = log.read_bytes()
         assert TOOL_WORD.encode() in tail

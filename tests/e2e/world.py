@@ -311,10 +311,15 @@ class World:
         """Come back when `ls` calls the session so."""
         wait_until(f"`ls` calls {session_id} {state}", lambda: self.session(session_id).get("state") == state, CAPTURE_S)
 
-    def wait_for_capture(self, session_id: str) -> None:
-        """Come back when `ls` counts as many bytes as the session's files have now."""
+    def wait_for_capture(self, session_id: str) -> Bundle:
+        """Come back when `ls` counts as many bytes as the session's files have now; gives those files."""
+        seen: Bundle = {}
 
         def captured() -> bool:
-            return bool(self.session(session_id).get("bytes") == total_bytes(self.bundle(session_id)))
+            counted = self.session(session_id).get("bytes")
+            seen.clear()
+            seen.update(self.bundle(session_id))
+            return bool(counted == total_bytes(seen))
 
         wait_until(f"all of {session_id} is captured", captured, CAPTURE_S)
+        return seen

@@ -22,6 +22,9 @@ class Why:
     what: str
     hint: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.what} ({self.hint})" if self.hint else self.what
+
 
 @dataclass(slots=True)
 class Signs:

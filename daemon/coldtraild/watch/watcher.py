@@ -63,6 +63,7 @@ class _Root:
     observer: BaseObserver | None = None
     signs: Signs = field(default_factory=Signs)
     retry_at_s: float = 0.0  # when to try events again, where it is polled
+    told: Why | None = None  # what was wrong when it was last mended
 
 
 class Watcher:
@@ -128,14 +129,14 @@ class Watcher:
             return self._faults()
 
     def mend(self) -> list[Fault]:
-        """Watch again what is not watched as it should be, and mark it; gives what `check` would have said."""
+        """Watch again what is not watched as it should be, and mark it; gives what was wrong and was not so the last time."""
         with self._lock:
             if not self._running:
                 return []
-            faults = self._faults()
+            news = [fault for fault in self._faults() if fault.why != self._roots[fault.folder].told]
             for root in self._roots.values():
                 self._mend(root)
-            return faults
+            return news
 
     def fall_back(self, folder: Path, what: str) -> None:
         """Poll this folder, until another takes its place: for one where a scan found changes that no event told of.
@@ -151,9 +152,10 @@ class Watcher:
                 self._on_mark(folder)
 
     def _faults(self) -> list[Fault]:
-        return [Fault(root.folder, why) for root in self._roots.values() if (why := _trouble(root) or root.why)]
+        return [Fault(root.folder, why) for root in self._roots.values() if (why := _fault(root))]
 
     def _mend(self, root: _Root) -> None:
+        root.told = _fault(root)
         if root.observer is None or _trouble(root):
             self._take_up(root)
         elif root.mode == "polling" and self._clock() >= root.retry_at_s and self._watch(root) is None:
@@ -218,6 +220,10 @@ def _release(root: _Root) -> None:
 def _end(observer: BaseObserver) -> None:
     observer.stop()
     observer.join()
+
+
+def _fault(root: _Root) -> Why | None:
+    return _trouble(root) or root.why
 
 
 def _trouble(root: _Root) -> Why | None:

@@ -135,7 +135,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _OBJECT_START = re.compile(rb'\{[ \t\r]*+"')
-_MOST_TOKENS = 2 << 20  # of one line, twice what 16 MiB of real records have; what lies beyond stays damaged: garbage takes 2 s at most
+_MOST_TOKENS = 2 << 20  # of one line, four times what 16 MiB of real records have: what lies beyond stays damaged, so garbage takes 2 s
 _MOST_LEVELS = 1024  # no parser of ours goes deeper
 
 # What a token may begin with, by what came before it.

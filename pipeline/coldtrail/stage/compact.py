@@ -128,6 +128,8 @@ class Compactor:
                 sealing = seal(self._home, meta, plain, order, live_fd)
             self._clear(plain, meta, SegmentName(order.start, order.end))
             made, size, differs = made + 1, size + order.end - order.start, differs or not sealing.live_same
+        with self._home.changing(meta.session):
+            self._trim(meta, plain)
         return Compacted(made, size, differs)
 
     def _roll(self, meta: StreamMeta) -> None:
@@ -175,7 +177,6 @@ class Compactor:
                 if piece.name not in names:
                     self._prove_cover(plain, piece, kept, proven)
                     self._remove(plain, meta, piece.name)
-            self._trim(meta, plain)
 
     def _prove_cover(self, plain: Plain, piece: Piece, kept: list[Piece], proven: SegmentName | None) -> None:
         """CorruptionError unless sealed segments hold all that `piece` does."""

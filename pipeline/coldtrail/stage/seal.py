@@ -24,8 +24,8 @@ from coldtrail.plain import Piece, Plain, SegmentFile
 
 FAST_FRAME_BYTES = 1 << 20
 FAST_LEVEL = 3
-DENSE_FRAME_BYTES = 8 << 20
-DENSE_WINDOW_LOG = 23
+DENSE_FRAME_BYTES = 4 << 20  # larger ones gain nothing on real sessions, and cost memory and latency
+DENSE_WINDOW_LOG = 22
 
 
 @dataclass(frozen=True, slots=True)

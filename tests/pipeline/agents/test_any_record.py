@@ -17,7 +17,9 @@ from coldtrail.model import EventType, Meaning, Reading
 
 Logs = Callable[[str], Iterator[tuple[Path, list[object]]]]
 
-ODD: tuple[object, ...] = (None, True, False, 0, -1, 10**400, 1.5, math.nan, math.inf, "", "x", "\ud800", [], [[]], [None], {}, {"type": []}, [{}])
+ODD: tuple[object, ...] = (
+    None, True, False, 0, -1, 10**400, 1.5, math.nan, math.inf, "", "x", "\ud800", [], [[]], [None], {}, {"type": []}, [{}],
+)  # fmt: skip
 
 KEYS = (
     "type", "uuid", "parentUuid", "timestamp", "message", "content", "role", "usage", "id", "subtype", "attachment", "prompt", "data",
@@ -43,7 +45,8 @@ values = st.recursive(
 # One whole record of each shape; every value in each is then replaced by every odd one.
 WHOLE: tuple[dict[str, object], ...] = (
     {"type": "user", "uuid": "u", "parentUuid": None, "sessionId": "s", "cwd": "/c", "gitBranch": "b", "version": "1",
-     "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x", "is_error": True}, {"type": "text", "text": "y"}]},
+     "message": {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "t", "content": "x", "is_error": True}, {"type": "text", "text": "y"}]},
      "toolUseResult": {"durationMs": 5}, "timestamp": "2026-01-02T03:04:05Z"},
     {"type": "user", "isCompactSummary": True, "message": {"content": [{"type": "text", "text": "x"}]}},
     {"type": "assistant", "parentUuid": "p", "message": {"id": "m", "model": "m", "usage": {"input_tokens": 1}, "content": [
@@ -54,7 +57,8 @@ WHOLE: tuple[dict[str, object], ...] = (
     {"type": "progress", "data": {"type": "bash_progress"}, "parentToolUseID": "t"},
     {"type": "worktree-state", "worktreeSession": {"worktreePath": "/w", "worktreeBranch": "b"}},
     {"type": "custom-title", "customTitle": "t"},
-    {"type": "session_meta", "payload": {"id": "s", "cwd": "/c", "git": {"branch": "b"}, "forked_from_id": "f", "history_base": {"thread_id": "h"},
+    {"type": "session_meta", "payload": {
+     "id": "s", "cwd": "/c", "git": {"branch": "b"}, "forked_from_id": "f", "history_base": {"thread_id": "h"},
      "source": {"subagent": {"thread_spawn": {"parent_thread_id": "p"}}}}},
     {"type": "response_item", "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}},
     {"type": "response_item", "payload": {"type": "reasoning", "summary": [{"text": "x"}]}},
@@ -71,7 +75,8 @@ WHOLE: tuple[dict[str, object], ...] = (
     {"record_type": "state"},
     {"sessionId": "s", "projectHash": "h", "startTime": "2026-01-02T03:04:05Z", "lastUpdated": "x", "directories": ["/c"], "summary": "t",
      "messages": [{"id": "m", "type": "user", "content": "x"}]},
-    {"$set": {"messages": [{"id": "m", "type": "user", "content": [{"text": "<session_context>"}]}], "lastUpdated": "x", "directories": ["/c"]}},
+    {"$set": {"messages": [{"id": "m", "type": "user", "content": [{"text": "<session_context>"}]}], "lastUpdated": "x"}},
+    {"$set": {"directories": ["/c"], "summary": "t"}},
     {"$rewindTo": "m"},
     {"id": "m", "type": "gemini", "content": "x", "thoughts": [{"subject": "s", "description": "d"}], "tokens": {"input": 1}, "model": "m",
      "toolCalls": [{"id": "t", "name": "n", "args": {}, "status": "error", "result": [{"functionResponse": {}}]}]},
@@ -81,12 +86,18 @@ WHOLE: tuple[dict[str, object], ...] = (
 
 
 def is_sound(reading: Reading) -> bool:
-    """Whether a reading keeps the promises of its type."""
+    """Whether a reading keeps the promises of its type, which the type checker cannot see through JSON."""
+    events: tuple[object, ...] = reading.events
+    kinds: list[object] = [event.type for event in reading.events]
+    data: list[object] = [event.data for event in reading.events]
+    words: tuple[object, ...] = (reading.id, reading.parent, reading.cwd)
     return (
-        bool(reading.events)
-        and all(isinstance(each, Meaning) and isinstance(each.type, EventType) and isinstance(each.data, dict) for each in reading.events)
+        bool(events)
+        and all(type(each) is Meaning for each in events)
+        and all(type(each) is EventType for each in kinds)
+        and all(type(each) is dict for each in data)
+        and all(each is None or (type(each) is str and each) for each in words)
         and (reading.time_ms is None or (type(reading.time_ms) is int and reading.time_ms >= 0))
-        and all(text is None or (isinstance(text, str) and text) for text in (reading.id, reading.parent, reading.cwd))
     )
 
 

@@ -29,7 +29,7 @@ def place(path: str, head: Callable[[], bytes] = no_head) -> Place | None:
     return CLAUDE.place(PurePosixPath(path), head)
 
 
-def said(record: dict[str, object]) -> list[tuple[str, dict[str, object]]]:
+def said(record: object) -> list[tuple[str, dict[str, object]]]:
     """The events of a record, plainly."""
     return [(event.type.value, dict(event.data)) for event in CLAUDE.read(record).events]
 
@@ -138,7 +138,13 @@ def test_usage_is_told_of_an_answer_that_says_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("copy", "took"),
-    [({"durationMs": 12}, 12), ({"totalDurationMs": 34}, 34), ({"durationSeconds": 1.5}, 1500), ("text", None), ({"durationMs": "x"}, None)],
+    [
+        ({"durationMs": 12}, 12),
+        ({"totalDurationMs": 34}, 34),
+        ({"durationSeconds": 1.5}, 1500),
+        ("text", None),
+        ({"durationMs": "x"}, None),
+    ],
 )
 def test_a_tools_result_has_the_time_that_its_structured_copy_says(copy: object, took: int | None) -> None:
     block = {"type": "tool_result", "tool_use_id": "t1", "content": "out", "is_error": True}
@@ -158,7 +164,12 @@ def test_several_results_and_a_text_in_one_record_are_each_told() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["<command-name>/exit</command-name>", "<local-command-stdout>Bye</local-command-stdout>", "Caveat: The messages below were", "<bash-input>ls"],
+    [
+        "<command-name>/exit</command-name>",
+        "<local-command-stdout>Bye</local-command-stdout>",
+        "Caveat: The messages below were",
+        "<bash-input>ls",
+    ],
 )
 def test_what_nobody_typed_as_a_prompt_is_marked(text: str) -> None:
     assert said({"type": "user", "message": {"role": "user", "content": text}})[-1][1]["meta"] is True
@@ -222,11 +233,15 @@ def test_a_prompt_typed_while_it_worked_is_the_users_and_other_attachments_are_n
     queued = {"type": "attachment", "attachment": {"type": "queued_command", "prompt": "also this"}}
     assert said(queued) == [("message_added", {"role": "user", "content": "also this"})]
     listing = {"type": "skill_listing", "content": "x"}
-    assert said({"type": "attachment", "attachment": listing}) == [("message_added", {"role": "system", "content": [listing], "meta": True})]
+    assert said({"type": "attachment", "attachment": listing}) == [
+        ("message_added", {"role": "system", "content": [listing], "meta": True})
+    ]
 
 
 def test_a_note_of_the_program_is_a_system_message() -> None:
-    assert said({"type": "system", "subtype": "away_summary", "content": "done"}) == [("message_added", {"role": "system", "content": "done"})]
+    assert said({"type": "system", "subtype": "away_summary", "content": "done"}) == [
+        ("message_added", {"role": "system", "content": "done"})
+    ]
 
 
 @pytest.mark.parametrize("record", [{"silly": "this"}, {"type": "user"}, {"type": "assistant", "message": {"content": None}}, {"type": 5}])

@@ -56,7 +56,7 @@ def test_two_agents_of_one_name_are_refused(folder: Path) -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="'claude'.*claude-code, codex, event-log, gemini-cli, jsonl"):
+    with pytest.raises(UsageError, match=r"'claude'.*claude-code, codex, event-log, gemini-cli, jsonl"):
         agent("claude")
 
 

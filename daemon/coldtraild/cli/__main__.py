@@ -1,0 +1,5 @@
+"""`python -m coldtraild.cli` is `coldtrail`."""
+
+from coldtraild.cli import main
+
+main()

@@ -1,0 +1,42 @@
+"""What every command is asked: on which home it works, for which sessions, and in which form it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from coldtrail.client import Settings, Trail, settings
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The home and the config file that the command line names, if it does."""
+
+    home: str | None
+    config: str | None
+
+    def settings(self) -> Settings:
+        """Where the home is and what holds in it; ConfigError."""
+        return settings(self.home, self.config)
+
+    def trail(self) -> Trail:
+        """The home, opened; close it after use."""
+        return Trail(self.settings())
+
+
+Decorator = Callable[[Any], Any]
+
+pass_asked = click.make_pass_decorator(Asked)
+as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON document; messages go to stderr.")
+one_id: Decorator = click.argument("name", metavar="ID")
+some_ids: Decorator = click.argument("names", metavar="ID...", nargs=-1, required=True)
+any_ids: Decorator = click.argument("names", metavar="[ID]...", nargs=-1)
+
+
+def epilog(*examples: str, exits: Mapping[int, str] | None = None) -> str:
+    """The end of a command's help: what its exit codes say, and how it is called."""
+    status = ["\b\nExit status:", *(f"  {code}  {what}" for code, what in exits.items()), ""] if exits else []
+    return "\n".join([*status, "\b\nExample:" if len(examples) == 1 else "\b\nExamples:", *(f"  {each}" for each in examples)])

@@ -1,0 +1,132 @@
+"""`coldtrail events`: what happened in a session."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+
+from coldtrail import Event, EventType, Gap, Session, UsageError
+from coldtrail.model import instant_text
+from coldtraild.cli import say
+from coldtraild.cli.asked import Asked, as_json, epilog, one_id, pass_asked
+from coldtraild.cli.gist import gist
+from coldtraild.cli.table import cut
+
+_EXITS = {
+    0: "every event asked for was read",
+    1: "some bytes of our copy could not be read; what is intact was printed",
+    2: "a moment, or a type, that there is not",
+    3: "no such session, stream, position or id, or several",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events of which stream."""
+
+    types: tuple[str, ...]
+    since: str | None
+    until: str | None
+    after: str | None
+    limit: int | None
+    stream: str | None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether the whole of a stream is."""
+        return not self.types and (self.since, self.until, self.after, self.limit) == (None, None, None, None)
+
+
+@click.command(
+    "events",
+    epilog=epilog(
+        "coldtrail events ae3d54a6 --type tool_completed --since 2h",
+        "coldtrail events ae3d54a6 --after 0:1200.0 --limit 20 --json",
+        "coldtrail events ae3d54a6 --raw > copy.jsonl",
+        exits=_EXITS,
+    ),
+)
+@one_id
+@click.option("--type", "types", metavar="TYPE", multiple=True, type=click.Choice([each.value for each in EventType]), help="Only this type; can be said more than once.")
+@click.option("--since", metavar="WHEN", help="Not before this moment.")
+@click.option("--until", metavar="WHEN", help="Not after this moment.")
+@click.option("--after", metavar="WHERE", help="Only what comes behind this position or the agent's id.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="At most so many events; with --raw, records.")
+@click.option("--stream", metavar="STREAM", help="Another file of the session than its main log: its stream's id, path or name, as `show` tells it.")
+@click.option("--raw", is_flag=True, help="The records' own bytes, damaged ones too; without any choice, the whole log byte for byte.")
+@as_json
+@pass_asked
+def command(asked: Asked, name: str, *, raw: bool, as_json: bool, **wanted: object) -> int:
+    """Print what happened in a session, in the order of its log.
+
+    Prints a line for each event: its position, its time here, its type, and how it begins. What was captured, what is sealed
+    and what the agent has written since are read as one.
+
+    WHEN is a time (2026-01-31T12:00Z, or a date), a span back (2h, 3d), a position, the agent's id of a record, or #N for the
+    Nth record; inclusive.
+    """
+    if raw and as_json:
+        raise UsageError("--raw and --json: one at a time")
+    chosen = Wanted(**wanted)  # type: ignore[arg-type]  # click's parameters are named as its fields are
+    with asked.trail() as trail:
+        session = trail.session(name)
+        if raw:
+            _print_raw(session, chosen)
+        elif as_json:
+            say.document_of_many(_head(session), "events", map(_document, _events(session, chosen)), lambda: _tail(session))
+        else:
+            _print_lines(session, chosen)
+    return _told(session.gaps)
+
+
+def _events(session: Session, wanted: Wanted) -> Iterator[Event]:
+    return session.events(
+        types=wanted.types, since=wanted.since, until=wanted.until, after=wanted.after, stream=wanted.stream, limit=wanted.limit
+    )
+
+
+def _print_lines(session: Session, wanted: Wanted) -> None:
+    wide = say.width()
+    for event in _events(session, wanted):
+        text = f"{event.position!s:<12}  {say.local(event.time_ms):<19}  {event.type.value:<19}  {say.printable(gist(event))}"
+        sys.stdout.write((text if wide is None else cut(text, wide)).rstrip() + "\n")
+
+
+def _print_raw(session: Session, wanted: Wanted) -> None:
+    out = click.get_binary_stream("stdout")
+    for data in session.raw(wanted.stream) if wanted.is_everything else _raw_records(session, wanted):
+        out.write(data)
+    out.flush()
+
+
+def _raw_records(session: Session, wanted: Wanted) -> Iterator[bytes]:
+    records = session.records(types=wanted.types, since=wanted.since, until=wanted.until, after=wanted.after, stream=wanted.stream)
+    return (placed.raw for placed in itertools.islice(records, wanted.limit))
+
+
+def _head(session: Session) -> dict[str, object]:
+    return {"key": session.key, "id": session.id}
+
+
+def _document(event: Event) -> dict[str, object]:
+    return {
+        "position": str(event.position),
+        "type": event.type.value,
+        "time": instant_text(event.time_ms),
+        "id": event.id,
+        "data": dict(event.data),
+    }
+
+
+def _tail(session: Session) -> dict[str, object]:
+    return {"gaps": [{"generation": gap.generation, "start": gap.start, "end": gap.end, "what": gap.what} for gap in session.gaps]}
+
+
+def _told(gaps: list[Gap]) -> int:
+    for gap in gaps:
+        say.message(f"bytes {gap.start} to {gap.end} of generation {gap.generation} cannot be read: {gap.what}", hint="run `coldtrail verify`")
+    return 1 if gaps else 0

@@ -1,0 +1,149 @@
+"""`coldtrail restore`: sessions go back to where their agent looks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from coldtrail import Session, Trail, UsageError
+from coldtrail.model import instant_text
+from coldtrail.stage.restore import Action, Mtime, Passed, Piece, Restored, RestorePlan, Wish, carry_out
+from coldtraild.cli import say
+from coldtraild.cli.asked import Asked, as_json, epilog, pass_asked, some_ids
+from coldtraild.cli.ending import Ending
+
+_EXITS = {
+    0: "every file is there, restored now or before",
+    1: "a file could not be restored, or our copy of it is damaged",
+    3: "no such session, or several",
+    4: "refused: something is in the way that would be lost",
+}
+
+
+@click.command(
+    "restore",
+    epilog=epilog(
+        "coldtrail restore ae3d54a6 --dry-run",
+        "coldtrail restore ae3d54a6",
+        "coldtrail restore ae3d54a6 --to ~/looked-at",
+        exits=_EXITS,
+    ),
+)
+@some_ids
+@click.option("--to", metavar="DIR", help="Into this folder instead, as below the agent's root.")
+@click.option("--overwrite", is_flag=True, help="Replace what is there, where every byte of it is held.")
+@click.option("--mtime", type=click.Choice([each.value for each in Mtime]), default=Mtime.AUTO.value, show_default=True, help="Which mtime the files get: the one that keeps the agent from sweeping them away, the original, or now.")
+@click.option("--generation", metavar="N", type=click.IntRange(min=0), help="An older generation of the main log, as `show` lists them.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@as_json
+@pass_asked
+def command(
+    asked: Asked,
+    names: tuple[str, ...],
+    to: str | None,
+    mtime: str,
+    generation: int | None,
+    *,
+    overwrite: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Put sessions back where their agent looks for them, byte for byte.
+
+    Prints each file, and how to go on with the session. Nothing is overwritten that coldtrail does not hold, a file appears
+    at once and whole, and doing it twice changes nothing. No daemon is needed.
+    """
+    if generation is not None and len(names) > 1:
+        raise UsageError("--generation is for one session")
+    wish = Wish(None if to is None else Path(to).expanduser().absolute(), overwrite, Mtime(mtime), generation)
+    report, ending = Report(dry_run=dry_run, quiet=as_json), Ending()
+    with asked.trail() as trail:
+        for name in names:
+            with ending.go_on(name):
+                report.take(trail, trail.session(name), wish)
+    if report.failed:
+        ending.note(1)
+    if as_json:
+        say.document(report.document(ending.errors))
+    return ending.code
+
+
+class Report:
+    """Restores session after session, tells it as it goes, and keeps what the document says."""
+
+    def __init__(self, *, dry_run: bool, quiet: bool) -> None:
+        self._dry_run, self._quiet = dry_run, quiet
+        self.planned: list[dict[str, object]] = []
+        self.restored: list[dict[str, object]] = []
+        self.skipped: list[dict[str, object]] = []
+        self.failed: list[dict[str, object]] = []
+        self.sessions: list[dict[str, object]] = []
+
+    def take(self, trail: Trail, session: Session, wish: Wish) -> None:
+        """One session: its files, then how to go on with it where that is possible."""
+        plan = session.plan_restore(wish)
+        failed_before = len(self.failed)
+        if self._dry_run:
+            self._plan(plan.pieces)
+        else:
+            self._carry_out(trail, plan)
+        resume = plan.resume if wish.to is None and len(self.failed) == failed_before else None
+        self.sessions.append({"key": session.key, "id": session.id, "resume": resume})
+        if resume is not None:
+            self._say(f"resume    {say.printable(resume)}")
+
+    def _plan(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            if piece.action is Action.SKIP:
+                self._skip(piece.target, piece.note)
+            else:
+                entry = {"path": str(piece.target), "bytes": piece.bytes, "mtime": _mtime(piece.mtime_ns), "action": piece.action.value}
+                self.planned.append({**entry, "note": piece.note or None})
+                self._say(f"would {piece.action.value:<9} {say.folder(str(piece.target))}, {say.size(piece.bytes)}")
+                _warn(piece.target, piece.note)
+
+    def _carry_out(self, trail: Trail, plan: RestorePlan) -> None:
+        for done in carry_out(trail.home, plan):
+            if isinstance(done, Restored):
+                self._put_back(done)
+            elif done.failed:
+                self._fail(done)
+            else:
+                self._skip(done.path, done.why)
+
+    def _put_back(self, done: Restored) -> None:
+        entry = {"path": str(done.path), "bytes": done.bytes, "sha256": done.sha256, "mtime": _mtime(done.mtime_ns)}
+        self.restored.append({**entry, "note": done.note or None})
+        self._say(f"restored  {say.folder(str(done.path))}, {say.size(done.bytes)}")
+        _warn(done.path, done.note)
+
+    def _fail(self, done: Passed) -> None:
+        self.failed.append({"path": str(done.path), "why": done.why})
+        self._say(f"failed    {say.folder(str(done.path))}")
+        _warn(done.path, done.why)
+
+    def _skip(self, path: Path, why: str) -> None:
+        self.skipped.append({"path": str(path), "why": why})
+        self._say(f"skipped   {say.folder(str(path))}: {say.printable(why)}")
+
+    def _say(self, line: str) -> None:
+        if not self._quiet:
+            click.echo(line)
+
+    def document(self, errors: list[dict[str, object]]) -> dict[str, object]:
+        """All of it; `resume` is of the one session, where it was one."""
+        lists = {"restored": self.restored, "skipped": self.skipped, "failed": self.failed, "errors": errors}
+        planned = {"planned": self.planned} if self._dry_run else {}
+        resume = self.sessions[0]["resume"] if len(self.sessions) == 1 else None
+        return {**lists, **planned, "resume": resume, "sessions": self.sessions}
+
+
+def _mtime(ns: int) -> str | None:
+    return instant_text(ns // 1_000_000)
+
+
+def _warn(path: Path, note: str) -> None:
+    if note:
+        say.message(note if str(path) in note else f"{path}: {note}")

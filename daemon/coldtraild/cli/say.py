@@ -1,0 +1,125 @@
+"""How things are said: messages on stderr, documents on stdout, sizes and times for people, text that no terminal obeys."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from coldtrail.format import lines
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_MINUTE, _HOUR, _DAY, _WEEK = 60, 3_600, 86_400, 7 * 86_400
+
+
+def printable(text: str) -> str:
+    r"""Text on one line that a terminal only shows: what could steer it is escaped.
+
+    >>> printable("a\x1b[2J\u202eb")
+    'a\\x1b[2J\\u202eb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def message(text: str, *, hint: str = "") -> None:
+    """A line on stderr, and one with what to do about it."""
+    click.echo(f"coldtrail: {printable(text)}", err=True)
+    if hint:
+        click.echo(f"hint: {printable(hint)}", err=True)
+
+
+def document(value: Mapping[str, object]) -> None:
+    """The one JSON document of a command."""
+    click.echo(lines.dumps(value, indent=True))
+
+
+def document_of_many(head: Mapping[str, object], name: str, items: Iterator[object], tail: Callable[[], Mapping[str, object]]) -> None:
+    """The same, with a list `name` that is written as it comes: it may be longer than memory. `head` has a key at least.
+
+    `tail` is asked when the list has ended. What goes wrong before the first item goes wrong before anything is written.
+    """
+    out = click.get_binary_stream("stdout")
+    item = next(items, None)
+    out.write(lines.dumps(head, indent=True).removesuffix(b"\n}") + b",\n" + f'  "{name}": ['.encode())
+    before = b"\n    "
+    while item is not None:
+        out.write(before + _indented(item, 4))
+        before, item = b",\n    ", next(items, None)
+    out.write(b"]" if before == b"\n    " else b"\n  ]")
+    for key, value in tail().items():
+        out.write(f',\n  "{key}": '.encode() + _indented(value, 2))
+    out.write(b"\n}\n")
+    out.flush()
+
+
+def _indented(value: object, by: int) -> bytes:
+    return lines.dumps(value, indent=True).replace(b"\n", b"\n" + b" " * by)
+
+
+def size(count: int) -> str:
+    """Bytes for people.
+
+    >>> size(812), size(1_300), size(35 << 20)
+    ('812 B', '1.3 KiB', '35 MiB')
+    """
+    amount, units = float(count), iter(_UNITS)
+    unit = next(units)
+    while amount >= 1024 and (larger := next(units, None)) is not None:
+        amount, unit = amount / 1024, larger
+    return f"{amount:.1f} {unit}" if count >= 1024 and amount < 10 else f"{amount:.0f} {unit}"
+
+
+def counted(number: int, word: str) -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "session"), counted(2, "session")
+    ('1 session', '2 sessions')
+    """
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def local(ms: int | None) -> str:
+    """Milliseconds since 1970 as a time of this place."""
+    return "-" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(ms: int | None, now_ms: int) -> str:
+    """The same as people say it: how long ago, or the date where that is over a week.
+
+    >>> ago(0, 7_300_000), ago(None, 0)
+    ('2 h ago', '-')
+    """
+    if ms is None:
+        return "-"
+    seconds = (now_ms - ms) // 1000
+    if not 0 <= seconds < _WEEK:
+        return local(ms)[:10]
+    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if seconds >= unit:
+            return f"{seconds // unit} {name} ago"
+    return "just now"
+
+
+def folder(path: str | None) -> str:
+    """A folder as people write it, with `~` for their own."""
+    if path is None:
+        return "-"
+    home = str(Path.home())
+    return printable("~" + path[len(home) :] if path == home or path.startswith(home + "/") else path)
+
+
+def width() -> int | None:
+    """How many cells a line on stdout may have; None where it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def in_colour() -> bool:
+    """Whether stdout may be styled."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

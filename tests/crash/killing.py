@@ -1,0 +1,62 @@
+"""Run a piece of work in a process that dies at a chosen durable step, as under kill -9."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from coldtrail import durable
+
+KILLED = 137
+_FAILED = 1
+
+
+def dies_at(step: int, work: Callable[[], object]) -> bool:
+    """Do `work` in a child that is gone at its `step`-th durable step, counted from 1; False: it came to its end before."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: other tests may have left threads
+        pid = os.fork()
+    if pid == 0:
+        _run(step, work)
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, KILLED), f"the work failed by itself (exit {code}), see its traceback on stderr"
+    return code == KILLED
+
+
+def _run(step: int, work: Callable[[], object]) -> None:
+    """What the child does; it never returns."""
+    left = step
+
+    def hook(_name: str, _path: Path) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os._exit(KILLED)
+
+    try:
+        durable.fault_hook = hook
+        work()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - a child has no caller
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(_FAILED)
+
+
+def steps_of(work: Callable[[], object]) -> list[str]:
+    """The durable steps of a piece of work, done here: their names and the files' names."""
+    seen: list[str] = []
+    durable.fault_hook = lambda name, path: seen.append(f"{name} {path.name}")
+    try:
+        work()
+    finally:
+        durable.fault_hook = None
+    return seen
