@@ -28,7 +28,7 @@ FLOORS = {
         (5, "stage content recover"),
         (6, "writer client"),
     ),
-    "coldtraild": ((7, "folders log health marks watch schedule"), (8, "jobs"), (9, "service"), (10, "cli __main__")),
+    "coldtraild": ((7, "folders log health marks watch schedule"), (8, "jobs"), (9, "daemon service"), (10, "cli __main__")),
 }
 FACES = {"coldtrail": 6, "coldtraild": 10}  # the packages themselves
 

@@ -16,7 +16,6 @@ from coldtrail.home import Home
 from coldtrail.stage.compact import Compactor, due
 from coldtrail.stage.rebuild import adopt, rebuild, tidy
 from coldtrail.stage.scan import BACK_OFF_MS, Scanner, Tally
-
 from coldtraild.log import NAME, error_text
 from coldtraild.marks import Marks
 
@@ -68,9 +67,9 @@ def compact(home: Home, found: Settings, stopping: Callable[[], bool]) -> Compac
             made = compactor.compact(row, cold=cold)
         except StoreFullError:
             raise
-        except ColdtrailError as error:
-            home.catalog.note_fault(place, str(error), error.hint, home.now_ms(), BACK_OFF_MS)
-            log.error("stream %(stream)s: not compacted: %(what)s", {"stream": row.stream, "what": error_text(error)})
+        except Exception as error:
+            home.catalog.note_fault(place, error_text(error), "run `coldtrail verify`", home.now_ms(), BACK_OFF_MS)
+            log.exception("stream %(stream)s: not compacted", {"stream": row.stream})
             done.failed += 1
             continue
         if fault is not None:
@@ -108,7 +107,7 @@ class Capturing:
         try:
             with open_home(self._found) as home:
                 prepare(home)
-                self._loop(home, Scanner(home, self._progress))
+                self._loop(home, Scanner(home, self._progress, faults=(Exception,)))
         except BaseException as error:  # noqa: BLE001 - a thread has no caller: whoever waits for it is told
             self.broken = error
             log.critical("capture has ended: %(what)s", {"what": error_text(error)})
@@ -142,11 +141,11 @@ class Capturing:
         """One pass; what stops it is told, and the next one tries again."""
         try:
             work()
-        except StoreFullError as error:
-            log.error("paused: no space: %(what)s", {"what": error_text(error)})
+        except StoreFullError:
+            log.exception("paused: no space")
             self._again(FULL_WAIT_S)
-        except Exception as error:  # noqa: BLE001 - the one place where a fault of ours must not end the service
-            log.error("a capture pass failed: %(what)s", {"what": error_text(error)})
+        except Exception as error:
+            log.exception("a capture pass failed")
             place = os.fsencode(home.layout.home)
             home.catalog.note_fault(place, error_text(error), "this is a fault of coldtrail: please report it", home.now_ms(), BACK_OFF_MS)
             self._again(FULL_WAIT_S)

@@ -1,28 +1,19 @@
-"""The service: one lock, a watcher, a capture thread and a schedule, put together and taken apart in order."""
+"""One run on one home: it is held by a lock, says what it will do, and then makes one pass or becomes the daemon."""
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 
 from coldtrail import durable
-from coldtrail.client import Settings, find_sources, now_ms, open_home
+from coldtrail.client import Settings, now_ms, open_home
 from coldtrail.errors import LockedError
 from coldtrail.stage.scan import Scanner, Tally
-
 from coldtraild import jobs
-from coldtraild.log import NAME, error_text, setup
-
-STOP_S = 8.0  # for capture and for compaction to come to an end: SIGTERM drains within 10 s
-MEND_EVERY_S = 5.0
-COMPACT_EVERY_S = 60.0
+from coldtraild.log import NAME, setup
 
 log = logging.getLogger(NAME)
 
@@ -35,7 +26,11 @@ def run(found: Settings, *, once: bool, verbose: bool) -> int:
     setup(sys.stderr, json=not sys.stderr.isatty() and "JOURNAL_STREAM" in os.environ, verbose=verbose)
     with _only_one(found):
         _introduce(found)
-        return _once(found) if once else Daemon(found).run()
+        if once:
+            return _once(found)
+        from coldtraild.daemon import Daemon  # noqa: PLC0415 - one pass does without the packages that this loads
+
+        return Daemon(found, Told().progress).run()
 
 
 @contextmanager
@@ -58,7 +53,10 @@ def _introduce(found: Settings) -> None:
     log.info("config: %(file)s", {"file": found.config_file or "none, the defaults hold"})
     for source in found.sources:
         there = "" if source.root.is_dir() else " (not there yet)"
-        log.info("source %(name)s: %(agent)s in %(root)s%(there)s", {"name": source.name, "agent": source.agent.name, "root": source.root, "there": there})
+        log.info(
+            "source %(name)s: %(agent)s in %(root)s%(there)s",
+            {"name": source.name, "agent": source.agent.name, "root": source.root, "there": there},
+        )
     if not found.sources:
         log.warning("no agent was found on this machine: run one, or name a folder with [[source]] in the config")
 
@@ -67,7 +65,7 @@ def _once(found: Settings) -> int:
     """One full pass: capture everything there is, then compact what is due."""
     with open_home(found) as home:
         jobs.prepare(home)
-        tally = Scanner(home, _Told().progress).scan(found.sources, whole=True)
+        tally = Scanner(home, Told().progress, faults=(Exception,)).scan(found.sources, whole=True)
         done = jobs.compact(home, found, lambda: False)
         _sum_up(tally, done)
         for fault in home.catalog.faults():
@@ -86,7 +84,7 @@ def _sum_up(tally: Tally, done: jobs.Compaction) -> None:
     )
 
 
-class _Told:
+class Told:
     """Says every two seconds how far a pass is."""
 
     def __init__(self) -> None:
@@ -97,109 +95,6 @@ class _Told:
         if now_ms() - self._told_ms >= jobs.TOLD_EVERY_MS:
             self._told_ms = now_ms()
             log.info(
-                "%(done)d of %(all)d files looked at, %(bytes)d bytes captured", {"done": tally.looked, "all": tally.found, "bytes": tally.new_bytes}
+                "%(done)d of %(all)d files looked at, %(bytes)d bytes captured",
+                {"done": tally.looked, "all": tally.found, "bytes": tally.new_bytes},
             )
-
-
-class Daemon:
-    """The parts that run together until a signal comes."""
-
-    def __init__(self, found: Settings) -> None:
-        from coldtraild.marks import Marks
-        from coldtraild.schedule import Schedule
-        from coldtraild.watch import Watcher
-
-        self._found = found
-        self._stopping = threading.Event()
-        self._marks = Marks()
-        self._named: dict[Path, Path] = {}  # a watched folder -> its name below a root
-        self._watcher = Watcher(self._mark)
-        self._schedule = Schedule(self._on_error, now_ms)
-        self._capturing = jobs.Capturing(found, self._marks, _Told().progress, self._on_captured)
-
-    def run(self) -> int:
-        """Run until a signal; gives the exit code."""
-        with self._signals():
-            self._watch()
-            self._watcher.start()
-            self._capturing.start()
-            self._capturing.ready.wait()
-            if self._capturing.broken is None:
-                self._begin()
-                self._stopping.wait()
-        return self._end()
-
-    def _begin(self) -> None:
-        capture = self._found.config.capture
-        self._schedule.every("scan", capture.scan_every_ms / 1000, self._marks.everything)
-        self._schedule.every("mend", MEND_EVERY_S, self._mend)
-        self._schedule.every("compact", COMPACT_EVERY_S, self._compact, first_after_s=1.0)
-        self._schedule.start()
-        first = self._capturing.first
-        if first is not None:
-            log.info(
-                "ready: looked at %(found)d files, captured %(bytes)d bytes of %(files)d; watching. Ctrl-C stops",
-                {"found": first.found, "bytes": first.new_bytes, "files": first.captured},
-            )
-        else:
-            log.warning("ready, but the first look failed: it is tried again")
-
-    def _end(self) -> int:
-        log.info("stopping: taking what is left")
-        self._watcher.stop()
-        ended = [self._capturing.stop(STOP_S), self._schedule.stop(STOP_S)]
-        if not all(ended):
-            log.error("a job did not end in time; nothing is lost by it, the next start goes on")
-            logging.shutdown()
-            os._exit(1)  # its thread would hold the process up
-        log.info("stopped")
-        return 1 if self._capturing.broken is not None else 0
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        def stop(_signal: int, _frame: FrameType | None) -> None:
-            self._stopping.set()
-
-        old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
-
-    def _watch(self) -> None:
-        """Watch the folders as they are now: a project may have been linked in, an agent installed."""
-        from coldtraild.watch import linked_folders
-
-        self._named = dict(jobs.watched_folders(find_sources(self._found), linked_folders))
-        self._watcher.set_roots(self._named)
-
-    def _mark(self, path: Path) -> None:
-        """A path was touched: mark it by the name that it has below its root."""
-        for folder, name in self._named.items():
-            if path.is_relative_to(folder):
-                self._marks.add(name / path.relative_to(folder))
-                return
-        self._marks.add(path)
-
-    def _mend(self) -> None:
-        self._watch()
-        for fault in self._watcher.mend():
-            log.warning("%(folder)s: %(what)s", {"folder": fault.folder, "what": fault.why})
-
-    def _on_captured(self) -> None:
-        if self._found.config.compact.after_ms == 0 and self._capturing.ready.is_set():
-            self._schedule.run_now("compact")
-
-    def _compact(self) -> None:
-        with open_home(self._found) as home:
-            done = jobs.compact(home, self._found, self._stopping.is_set)
-        if done.segments:
-            log.info(
-                "compacted %(bytes)d bytes of %(streams)d streams into %(segments)d segments",
-                {"bytes": done.plain_bytes, "streams": done.streams, "segments": done.segments},
-            )
-
-    def _on_error(self, name: str, error: BaseException) -> None:
-        log.error("job %(job)s failed: %(what)s", {"job": name, "what": error_text(error)})
-

@@ -1,6 +1,6 @@
 """coldtrail: AI agents' sessions, captured while they grow, kept, and put back byte for byte."""
 
-from coldtrail.client import Session, Trail, open
+from coldtrail.client import Session, Trail, open  # noqa: A004 - the face's word: coldtrail.open()
 from coldtrail.errors import (
     AmbiguousError,
     ColdtrailError,

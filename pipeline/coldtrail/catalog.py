@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Self
@@ -122,7 +122,8 @@ class Catalog:
         except sqlite3.DatabaseError as error:
             db.close()
             raise ColdtrailError(
-                f"{self._path}: the catalog is damaged ({error})", hint="remove catalog.db* and run `coldtrail rebuild`; no session is lost by it"
+                f"{self._path}: the catalog is damaged ({error})",
+                hint="remove catalog.db* and run `coldtrail rebuild`; no session is lost by it",
             ) from error
         self._identity = _identity(self._path)
         return db
@@ -190,8 +191,7 @@ class Catalog:
 
     def streams_of(self, session: str) -> list[StreamRow]:
         """A session's streams, the main log first, then by path."""
-        order = {"main": 0, "child": 1, "companion": 2}
-        return sorted(self._streams("session = ?", session), key=lambda row: (order[row.role], row.path))
+        return in_order(self._streams("session = ?", session))
 
     def streams_with(self, *, identity: str = "", session_id: str = "", source: str = "") -> list[StreamRow]:
         """The streams with that inode, or of that agent's id in that source."""
@@ -202,6 +202,12 @@ class Catalog:
     def all_streams(self) -> Iterator[StreamRow]:
         """Every stream."""
         return self._streams("1 = ?", 1)
+
+    def streams_below(self, folder: bytes) -> list[StreamRow]:
+        """The streams whose path begins with `folder`, which ends in a slash."""
+        names = ", ".join(f.name for f in fields(StreamRow))
+        found = self._db.execute(f"SELECT {names} FROM streams WHERE path >= ? AND path < ?", (folder, folder[:-1] + b"0"))
+        return [StreamRow(*values) for values in found.fetchall()]
 
     def streams_to_check(self) -> list[StreamRow]:
         """The streams whose file changed without growing, and is there."""
@@ -240,12 +246,11 @@ class Catalog:
         names = ", ".join(f.name for f in fields(SessionRow))
         return [SessionRow(*values) for values in self._db.execute(f"SELECT {names} FROM sessions WHERE {where}", (value,)).fetchall()]
 
-    def forget_others(self, sessions: set[str], streams: set[str]) -> None:
-        """Drop the rows of sessions and streams that are not among these."""
+    def forget(self, sessions: set[str], streams: set[str]) -> None:
+        """Drop the rows of these sessions and streams."""
         with self.transaction():
-            for table, key, kept in (("sessions", "key", sessions), ("streams", "stream", streams)):
-                known = {value for (value,) in self._db.execute(f"SELECT {key} FROM {table}")}
-                self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(value,) for value in known - kept])
+            self._db.executemany("DELETE FROM sessions WHERE key = ?", [(key,) for key in sessions])
+            self._db.executemany("DELETE FROM streams WHERE stream = ?", [(stream,) for stream in streams])
 
     def fault(self, place: bytes) -> FaultRow | None:
         """What is wrong with a path, if something is."""
@@ -271,6 +276,12 @@ class Catalog:
     def clear_fault(self, place: bytes) -> None:
         """Forget a fault: it is mended."""
         self._db.execute("DELETE FROM faults WHERE place = ?", (place,))
+
+
+def in_order(streams: Iterable[StreamRow]) -> list[StreamRow]:
+    """A session's streams, the main log first, then by path."""
+    order = {"main": 0, "child": 1, "companion": 2}
+    return sorted(streams, key=lambda row: (order[row.role], row.path))
 
 
 def changed(row: StreamRow, **values: object) -> StreamRow:

@@ -254,6 +254,7 @@ class Session:
         """
         wanted_types = _types(types)
         with self.reader(stream) as reader:
+            self.gaps = reader.gaps
             selection = self._selection(reader, wanted_types, since, until, after)
             left = limit
             for placed in reader.placed(selection):
@@ -263,15 +264,23 @@ class Session:
                     if (not wanted_types or event.type in wanted_types) and (selection.after is None or event.position > selection.after):
                         yield event
                         left = None if left is None else left - 1
-            self.gaps = reader.gaps
 
     def records(
-        self, *, since: When | None = None, until: When | None = None, after: Position | str | None = None, stream: str | None = None
+        self,
+        *,
+        types: Collection[str] | None = None,
+        since: When | None = None,
+        until: When | None = None,
+        after: Position | str | None = None,
+        stream: str | None = None,
     ) -> Iterator[Placed]:
-        """Its records with their bytes, damaged ones too."""
+        """Its records with their bytes, chosen as events are; damaged ones too, unless only some `types` are wanted."""
         with self.reader(stream) as reader:
-            yield from reader.placed(self._selection(reader, frozenset(), since, until, after))
             self.gaps = reader.gaps
+            selection = self._selection(reader, _types(types), since, until, after)
+            for placed in reader.placed(selection):
+                if selection.after is None or placed.position > selection.after:
+                    yield placed
 
     def raw(self, stream: str | None = None) -> Iterator[bytes]:
         """The bytes of its main log, or of another stream; CorruptionError at a damaged place."""

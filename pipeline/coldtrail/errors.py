@@ -1,16 +1,16 @@
 """Every way to fail, drawn as one tree.
 
-    ColdtrailError                  exit 1: it failed
-    ├── UsageError                  exit 2: the caller asked for something that does not exist
-    │   └── ConfigError             exit 2: a config file is wrong (file, line, key)
-    ├── NotFoundError               exit 3: no such session
-    │   └── AmbiguousError          exit 3: several; it lists them
-    ├── RefusedError                exit 4: it would overwrite or lose bytes
-    │   └── LockedError             exit 4: somebody else holds the lock
-    ├── UnverifiableError           exit 5: neither proven right nor wrong
-    ├── CorruptionError             exit 1: our copy is damaged (file, offset)
-    ├── SourceError                 exit 1: a file of the agent cannot be read now
-    └── StoreFullError              exit 1: no space for our files
+ColdtrailError                  exit 1: it failed
+├── UsageError                  exit 2: the caller asked for something that does not exist
+│   └── ConfigError             exit 2: a config file is wrong (file, line, key)
+├── NotFoundError               exit 3: no such session
+│   └── AmbiguousError          exit 3: several; it lists them
+├── RefusedError                exit 4: it would overwrite or lose bytes
+│   └── LockedError             exit 4: somebody else holds the lock
+├── UnverifiableError           exit 5: neither proven right nor wrong
+├── CorruptionError             exit 1: our copy is damaged (file, offset)
+├── SourceError                 exit 1: a file of the agent cannot be read now
+└── StoreFullError              exit 1: no space for our files
 """
 
 from __future__ import annotations

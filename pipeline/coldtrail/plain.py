@@ -46,11 +46,11 @@ class SegmentFile:
         return self._walk()
 
     def _walk(self) -> list[Frame]:
-        found = []
+        found: list[Frame] = []
         try:
             for frame in frames.walk(self._source):
                 if not frame.skippable:
-                    found.append(frame)
+                    found.append(frame)  # noqa: PERF401 - an error must leave what came before it
         except TornFrameError as error:
             self.torn_at = error.offset
         except FrameError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from coldtrail import indexes
 from coldtrail.agents.base import Agent
@@ -73,7 +74,7 @@ class StreamReader:
             content.close()
         self._contents.clear()
 
-    def __enter__(self) -> StreamReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -161,7 +162,9 @@ class StreamReader:
         if not found:
             raise NotFoundError(f"{record_id}: no record of this session has that id")
         if len(found) > 1:
-            raise AmbiguousError(f"{record_id}: {len(found)} records have that id", [str(each) for each in found], hint="name a position instead")
+            raise AmbiguousError(
+                f"{record_id}: {len(found)} records have that id", [str(each) for each in found], hint="name a position instead"
+            )
         return found[0]
 
     def _by_number(self, number: int) -> Position:

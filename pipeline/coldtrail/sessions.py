@@ -8,8 +8,8 @@ from coldtrail.catalog import SessionRow, StreamRow
 from coldtrail.errors import ColdtrailError
 from coldtrail.facts import Facts
 from coldtrail.format import lines
-from coldtrail.format.manifest import Manifest
 from coldtrail.format.frames import FrameError
+from coldtrail.format.manifest import Manifest
 from coldtrail.home import Home
 from coldtrail.model import Role
 
@@ -66,7 +66,8 @@ def describe(streams: list[StreamRow], host: str, pinned: int, tags: str) -> Ses
         first_ms=min((each.first_ms for each in [facts, *times] if each.first_ms is not None), default=None),
         last_ms=max((each.last_ms for each in [facts, *times] if each.last_ms is not None), default=None),
         records=facts.records,
-        damaged=facts.damaged + sum(each.damaged for row, each in zip((r for r in streams if r.is_log), times, strict=True) if row is not logs[0]),
+        damaged=facts.damaged
+        + sum(each.damaged for row, each in zip((r for r in streams if r.is_log), times, strict=True) if row is not logs[0]),
         bytes=sum(row.plain_bytes for row in streams),
         stored_bytes=sum(row.stored_bytes for row in streams),
         state="live" if any(row.gone_ms is None for row in (mains or streams)) else "gone",

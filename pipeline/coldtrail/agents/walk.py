@@ -44,9 +44,7 @@ def walk(source: Source, problem: Problem, *, below: PurePosixPath | None = None
     seen: set[tuple[int, int]] = set()
     tops = [below] if below is not None else [PurePosixPath(folder) for folder in source.agent.folders]
     for top in tops:
-        files: dict[PurePosixPath, Path] = {}
-        for rel, file in _files(source.root, source.root / top, PurePosixPath(top), seen, problem):
-            files[rel] = file
+        files = dict(_files(source.root, source.root / top, PurePosixPath(top), seen, problem))
         for rel in sorted(files):
             if (found := candidate(source, rel, files, problem)) is not None:
                 yield found

@@ -79,9 +79,7 @@ class Compressor:
         options: dict[str, int] = {"write_content_size": 1, "write_checksum": 1}
         if window_log is not None:
             options["window_log"] = min(window_log, WINDOW_LOG_MAX)
-        self._context = zstandard.ZstdCompressor(
-            compression_params=zstandard.ZstdCompressionParameters.from_level(level, **options)
-        )
+        self._context = zstandard.ZstdCompressor(compression_params=zstandard.ZstdCompressionParameters.from_level(level, **options))
 
     def frame(self, plain: bytes | bytearray | memoryview) -> bytes:
         """One frame that holds `plain`, at most PLAIN_MAX_BYTES of it."""

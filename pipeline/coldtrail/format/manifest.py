@@ -216,7 +216,7 @@ class Manifest:
 
 
 def path_out(path: str) -> str:
-    """A path as JSON can hold it: bytes that are no UTF-8 become `\\udcXX`, a backslash doubles."""
+    r"""A path as JSON can hold it: bytes that are no UTF-8 become `\udcXX`, a backslash doubles."""
     return path.replace("\\", "\\\\").encode("utf-8", "backslashreplace").decode()
 
 

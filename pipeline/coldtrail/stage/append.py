@@ -94,6 +94,4 @@ class Appender:
         facts = facts_of(row.facts)
         facts.merge(indexer.take_facts())
         tail = indexer.tail_facts() if indexer.pending < indexer.end else None
-        return changed(
-            row, pending=indexer.pending, facts=text_facts(facts.to_json()), tail=text_facts(tail.to_json() if tail else {})
-        )
+        return changed(row, pending=indexer.pending, facts=text_facts(facts.to_json()), tail=text_facts(tail.to_json() if tail else {}))

@@ -51,7 +51,9 @@ def _begins_so(home: Home, row: StreamRow, found: Candidate) -> bool:
     with opened(found.file) as fd:
         if not prove.ends_match(row, fd):
             return False
-        return row.identity == prove.identity(found.stat) or prove.same_bytes(home.plain_of(row.source, row.stream, row.generation), row.held, fd)
+        return row.identity == prove.identity(found.stat) or prove.same_bytes(
+            home.plain_of(row.source, row.stream, row.generation), row.held, fd
+        )
 
 
 def known_meta(home: Home, row: StreamRow) -> StreamMeta:

@@ -94,7 +94,8 @@ def _folder_outside(folder: Path, root: Path, home: Path) -> Path:
         if candidate.is_dir() and candidate.stat().st_dev == device and os.access(candidate, os.W_OK | os.X_OK):
             return candidate
     raise RefusedError(
-        f"{folder}: no folder outside {root} on the same device may be written to", hint="put COLDTRAIL_HOME on that device, or use --to DIR"
+        f"{folder}: no folder outside {root} on the same device may be written to",
+        hint="put COLDTRAIL_HOME on that device, or use --to DIR",
     )
 
 

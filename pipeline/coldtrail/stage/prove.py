@@ -21,14 +21,14 @@ def identity(found: os.stat_result) -> str:
 
 def unchanged(row: StreamRow, found: os.stat_result) -> bool:
     """Whether a file looks just as it did when it was last captured."""
-    return (row.size, row.mtime_ns, row.ctime_ns) == (found.st_size, found.st_mtime_ns, found.st_ctime_ns) and row.identity == identity(found)
+    return (row.size, row.mtime_ns, row.ctime_ns) == (found.st_size, found.st_mtime_ns, found.st_ctime_ns) and row.identity == identity(
+        found
+    )
 
 
 def seen(row: StreamRow, found: os.stat_result) -> StreamRow:
     """The row, remembering how the file looked."""
-    return changed(
-        row, size=found.st_size, mtime_ns=found.st_mtime_ns, ctime_ns=found.st_ctime_ns, identity=identity(found), gone_ms=None
-    )
+    return changed(row, size=found.st_size, mtime_ns=found.st_mtime_ns, ctime_ns=found.st_ctime_ns, identity=identity(found), gone_ms=None)
 
 
 def ends_match(row: StreamRow, fd: int) -> bool:
@@ -46,12 +46,10 @@ def with_ends(row: StreamRow, plain: bytes, before: bytes) -> StreamRow:
     """The row after `plain` was captured at its `held`; `before` is what stands in front of it, WINDOW_BYTES if there are."""
     head, head_length = row.head, row.head_length
     if head_length < HEAD_BYTES:  # until the head is whole, `before` reaches back to byte 0
-        start = (before + plain)[: HEAD_BYTES]
+        start = (before + plain)[:HEAD_BYTES]
         head, head_length = digest(start), len(start)
     window = plain[-WINDOW_BYTES:] if len(plain) >= WINDOW_BYTES else (before + plain)[-WINDOW_BYTES:]
-    return changed(
-        row, held=row.held + len(plain), head=head, head_length=head_length, window=digest(window), window_length=len(window)
-    )
+    return changed(row, held=row.held + len(plain), head=head, head_length=head_length, window=digest(window), window_length=len(window))
 
 
 def digest(data: bytes) -> bytes:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from coldtrail import durable, indexes
-from coldtrail.catalog import StreamRow, changed, text_facts
+from coldtrail.catalog import SessionRow, StreamRow, changed, in_order, text_facts
 from coldtrail.errors import ColdtrailError
 from coldtrail.facts import Facts
 from coldtrail.format import lines
@@ -25,7 +26,9 @@ def remade_row(home: Home, meta: StreamMeta, known: StreamRow | None = None) -> 
     """A stream's row, made from its segments; how the agent's file looked last is taken from `known`."""
     row = row_of(meta)
     if known is not None and known.generation == row.generation:
-        row = changed(row, identity=known.identity, size=known.size, mtime_ns=known.mtime_ns, ctime_ns=known.ctime_ns, check_due=known.check_due)
+        row = changed(
+            row, identity=known.identity, size=known.size, mtime_ns=known.mtime_ns, ctime_ns=known.ctime_ns, check_due=known.check_due
+        )
     plain = home.plain(meta, row.generation)
     held = plain.end()
     names = home.store.open_names(meta.stream, row.generation)
@@ -57,9 +60,7 @@ def _with_ends(home: Home, meta: StreamMeta, row: StreamRow) -> StreamRow:
     plain = home.plain(meta, row.generation)
     head = b"".join(data for _, data in plain.read(0, min(prove.HEAD_BYTES, row.held), gaps=[]))
     window = b"".join(data for _, data in plain.read(max(0, row.held - prove.WINDOW_BYTES), row.held, gaps=[]))
-    return changed(
-        row, head=prove.digest(head), head_length=len(head), window=prove.digest(window), window_length=len(window)
-    )
+    return changed(row, head=prove.digest(head), head_length=len(head), window=prove.digest(window), window_length=len(window))
 
 
 def _with_facts(home: Home, meta: StreamMeta, row: StreamRow) -> StreamRow:
@@ -103,19 +104,71 @@ def _with_document_facts(home: Home, meta: StreamMeta, row: StreamRow) -> Stream
 
 def rebuild(home: Home, progress: Callable[[str], None] = lambda _: None) -> list[ColdtrailError]:
     """Make every row of the catalog again, session by session, also beside a running daemon; gives what could not be read."""
-    errors: list[ColdtrailError] = []
-    sessions: dict[str, list[StreamMeta]] = {}
-    manifests = {manifest.session: manifest for manifest in _manifests(home, errors)}
-    for meta in _metas(home, manifests, errors):
-        sessions.setdefault(meta.session, []).append(meta)
+    old = _Known.of(home)
+    sessions, manifests, errors = _found(home, write_back=True)
     for session, metas in sorted(sessions.items()):
         try:
-            _rebuild_session(home, session, metas, manifests.get(session))
+            _rebuild_session(home, old, session, metas, manifests.get(session))
         except ColdtrailError as error:
             errors.append(error)
         progress(session)
-    home.catalog.forget_others(set(sessions), {meta.stream for metas in sessions.values() for meta in metas})
+    home.catalog.forget(old.sessions - set(sessions), old.streams - _streams_of(sessions))
     return errors
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A value in the catalog that is not what the files say."""
+
+    session: str
+    stream: str  # "" where it is the session's own row
+    field: str  # "" where one of the two has no such row at all
+    catalog: object
+    files: object
+
+
+def differences(home: Home, progress: Callable[[str], None] = lambda _: None) -> tuple[list[Difference], list[ColdtrailError]]:
+    """What a rebuild would change in the catalog, and what could not be read; changes nothing, also beside a running daemon."""
+    old = _Known.of(home)
+    sessions, manifests, errors = _found(home, write_back=False)
+    found: list[Difference] = []
+    for session, metas in sorted(sessions.items()):
+        try:
+            found += _session_differences(home, old, session, metas, manifests.get(session))
+        except ColdtrailError as error:
+            errors.append(error)
+        progress(session)
+    found += [Difference(session, "", "", "a session", None) for session in sorted(old.sessions - set(sessions))]
+    for stream in sorted(old.streams - _streams_of(sessions)):
+        row = home.catalog.stream(stream)
+        found.append(Difference(row.session if row else "", stream, "", "a stream", None))
+    return found, errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the catalog knows before the files are listed: only of this may be said that it has no files, for a daemon goes on."""
+
+    sessions: set[str]
+    streams: set[str]
+
+    @classmethod
+    def of(cls, home: Home) -> _Known:
+        return cls({row.key for row in home.catalog.sessions()}, home.catalog.stream_ids())
+
+
+def _found(home: Home, *, write_back: bool) -> tuple[dict[str, list[StreamMeta]], dict[str, Manifest], list[ColdtrailError]]:
+    """The sessions that store and archive hold, by their streams; the manifests; what could not be read."""
+    errors: list[ColdtrailError] = []
+    sessions: dict[str, list[StreamMeta]] = {}
+    manifests = {manifest.session: manifest for manifest in _manifests(home, errors)}
+    for meta in _metas(home, manifests, errors, write_back=write_back):
+        sessions.setdefault(meta.session, []).append(meta)
+    return sessions, manifests, errors
+
+
+def _streams_of(sessions: Mapping[str, list[StreamMeta]]) -> set[str]:
+    return {meta.stream for metas in sessions.values() for meta in metas}
 
 
 def adopt(home: Home) -> list[ColdtrailError]:
@@ -149,19 +202,49 @@ def _tidy_below(folder: Path, before_ms: int) -> int:
     return count
 
 
-def _rebuild_session(home: Home, session: str, metas: list[StreamMeta], manifest: Manifest | None) -> None:
-    manifest = manifest or Manifest(session)
+def _rebuild_session(home: Home, old: _Known, session: str, metas: list[StreamMeta], manifest: Manifest | None) -> None:
     with home.changing(session):
-        rows = [remade_row(home, home.store.meta(meta.stream) or meta, home.catalog.stream(meta.stream)) for meta in metas]
+        rows, described = _remade_session(home, old, metas, manifest or Manifest(session))
         with home.catalog.transaction():
             for row in rows:
                 home.catalog.put(row)
-            tags = lines.dumps(list(manifest.tags)).decode()
-            home.catalog.put(describe(home.catalog.streams_of(session), metas[0].host, int(manifest.pinned), tags))
+            home.catalog.put(described)
 
 
-def _metas(home: Home, manifests: dict[str, Manifest], errors: list[ColdtrailError]) -> Iterator[StreamMeta]:
-    """Every stream's metadata: the store's, else (a store that was lost) the copy in the manifest, written back."""
+def _remade_session(home: Home, old: _Known, metas: list[StreamMeta], manifest: Manifest) -> tuple[list[StreamRow], SessionRow]:
+    """A session's rows as its files have them; the caller holds its lock."""
+    rows = [remade_row(home, home.store.meta(meta.stream) or meta, home.catalog.stream(meta.stream)) for meta in metas]
+    here = {meta.stream for meta in metas} | old.streams
+    newer = [row for row in home.catalog.streams_of(manifest.session) if row.stream not in here]  # begun by a daemon meanwhile
+    tags = lines.dumps(list(manifest.tags)).decode()
+    return rows, describe(in_order([*rows, *newer]), metas[0].host, int(manifest.pinned), tags)
+
+
+# What the next compaction finds out by itself: a catalog that differs in it is right all the same.
+_HINTS = frozenset({"rolled", "settled"})
+
+
+def _session_differences(home: Home, old: _Known, session: str, metas: list[StreamMeta], manifest: Manifest | None) -> Iterator[Difference]:
+    with home.changing(session):
+        rows, described = _remade_session(home, old, metas, manifest or Manifest(session))
+        known = [home.catalog.stream(row.stream) for row in rows]
+        yield from _row_differences(session, "", home.catalog.session(session), described)
+    for row, ours in zip(rows, known, strict=True):
+        yield from _row_differences(session, row.stream, ours, row)
+
+
+def _row_differences(session: str, stream: str, old: StreamRow | SessionRow | None, new: StreamRow | SessionRow) -> Iterator[Difference]:
+    if old is None:
+        yield Difference(session, stream, "", None, "a stream" if stream else "a session")
+        return
+    for field in fields(new):
+        ours, theirs = getattr(old, field.name), getattr(new, field.name)
+        if ours != theirs and field.name not in _HINTS:
+            yield Difference(session, stream, field.name, ours, theirs)
+
+
+def _metas(home: Home, manifests: dict[str, Manifest], errors: list[ColdtrailError], *, write_back: bool) -> Iterator[StreamMeta]:
+    """Every stream's metadata: the store's, else (a store that was lost) the copy in the manifest, which may be written back."""
     known = set()
     for stream in sorted(home.store.streams()):
         try:
@@ -175,7 +258,8 @@ def _metas(home: Home, manifests: dict[str, Manifest], errors: list[ColdtrailErr
     for manifest in manifests.values():
         for meta in manifest.streams:
             if meta.stream not in known:
-                home.store.write_meta(meta)
+                if write_back:
+                    home.store.write_meta(meta)
                 yield meta
 
 

@@ -85,7 +85,9 @@ def plan_restore(home: Home, session: SessionRow, wish: Wish) -> RestorePlan:
     for each in [*_parents(home, session, {session.key}), session]:
         metas = [meta for row in home.catalog.streams_of(each.key) if (meta := home.store.meta(row.stream)) is not None]
         only = wish.generation if each is session else None
-        pieces += [_piece(home, meta, wish, only if meta.role is Role.MAIN else None) for meta in sorted(metas, key=lambda meta: _ORDER[meta.role])]
+        pieces += [
+            _piece(home, meta, wish, only if meta.role is Role.MAIN else None) for meta in sorted(metas, key=lambda meta: _ORDER[meta.role])
+        ]
     pieces = [piece for piece in pieces if piece.generations]
     if not pieces:
         raise NotFoundError(f"{session.key}: nothing is held of this session")
@@ -196,10 +198,19 @@ def compare(ours: Iterator[bytes], theirs: Iterator[bytes]) -> Comparison:
         other = other or next(theirs, b"")
         size = min(len(mine), len(other))
         if mine[:size] != other[:size]:
-            return Comparison(common + len(os.path.commonprefix([mine[:size], other[:size]])), True, True)
+            return Comparison(common + _first_difference(mine[:size], other[:size]), True, True)
         if size == 0:
             return Comparison(common, bool(mine), bool(other))
         common, mine, other = common + size, mine[size:], other[size:]
+
+
+def _first_difference(mine: bytes, other: bytes) -> int:
+    """Where two runs of one length, which differ, do so first: found by halving."""
+    low, high = 0, len(mine)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if mine[low:middle] == other[low:middle] else (low, middle)
+    return low
 
 
 def joined(home: Home, meta: StreamMeta, generations: tuple[int, ...]) -> Iterator[bytes]:
@@ -259,7 +270,7 @@ def carry_out(home: Home, plan: RestorePlan) -> Iterator[Restored | Passed]:
             except FileExistsError:
                 failed = True
                 yield Passed(piece.target, "a file has just appeared there; nothing was overwritten", failed=True)
-            except ColdtrailError as error:
+            except (ColdtrailError, OSError) as error:
                 failed = True
                 yield Passed(piece.target, str(error), failed=True)
 

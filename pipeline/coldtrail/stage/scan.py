@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from coldtrail.agents.walk import Candidate, Source, at_path, walk
 from coldtrail.catalog import StreamRow, changed
-from coldtrail.errors import ColdtrailError, SourceError, StoreFullError
+from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.home import Home
 from coldtrail.sessions import refresh
 from coldtrail.stage.capture import Capture, Outcome
@@ -36,13 +36,16 @@ class Tally:
 
 
 Progress = Callable[[Tally], None]
+Faults = tuple[type[Exception], ...]
+FAULTS: Faults = (ColdtrailError, OSError, MemoryError)
 
 
 class Scanner:
     """Runs passes. One thread's alone; the caller holds the daemon's lock."""
 
-    def __init__(self, home: Home, progress: Progress = lambda _: None) -> None:
-        self._home, self._progress = home, progress
+    def __init__(self, home: Home, progress: Progress = lambda _: None, *, faults: Faults = FAULTS) -> None:
+        """`faults` are the exceptions that stay one file's own; the service gives all there are."""
+        self._home, self._progress, self._faults = home, progress, faults
         self._capture = Capture(home)
 
     def scan(self, sources: Iterable[Source], *, whole: bool = False) -> Tally:
@@ -55,7 +58,8 @@ class Scanner:
         todo = [found for source in there for found in walk(source, self._note_problem)]
         tally.found = len(todo)
         now_ms = self._home.now_ms()
-        for found in sorted(todo, key=lambda found: urgency(found, now_ms)):
+        days = {source.root: source.agent.sweep_days(source.root) for source in there}
+        for found in sorted(todo, key=lambda found: urgency(found, days[found.source.root], now_ms)):
             self._take(found, tally, whole=whole)
         self._mark_gone(there, {os.fsencode(found.path) for found in todo}, tally)
         self._check_due(tally)
@@ -114,7 +118,7 @@ class Scanner:
             taken = self._capture.take(found, whole=whole)
         except StoreFullError:
             raise
-        except (ColdtrailError, MemoryError) as error:
+        except self._faults as error:
             self._note_fault(place, error, tally)
             return
         if fault is not None:
@@ -125,10 +129,9 @@ class Scanner:
             tally.later.append(found.path)
         self._progress(tally)
 
-    def _note_fault(self, place: bytes, error: ColdtrailError | MemoryError, tally: Tally) -> None:
-        what = "out of memory" if isinstance(error, MemoryError) else str(error)
-        hint = error.hint if isinstance(error, ColdtrailError) else "free some memory"
-        fault = self._home.catalog.note_fault(place, what, hint, self._home.now_ms(), BACK_OFF_MS)
+    def _note_fault(self, place: bytes, error: Exception, tally: Tally) -> None:
+        hint = error.hint if isinstance(error, ColdtrailError) else "it is tried again later; if it stays, please report it"
+        fault = self._home.catalog.note_fault(place, _said(error), hint, self._home.now_ms(), BACK_OFF_MS)
         tally.failed += 1
         if fault.tries <= _QUICK_TRIES:
             tally.later.append(Path(os.fsdecode(place)))
@@ -139,12 +142,14 @@ class Scanner:
 
     def _mark_gone(self, sources: list[Source], present: set[bytes], tally: Tally, *, below: bytes = b"") -> None:
         """Take down which streams' files are no longer there; what was captured of them stays."""
-        roots = [os.fsencode(source.root) + b"/" for source in sources]
-        for row in self._home.catalog.all_streams():
-            if row.gone_ms is None and row.path not in present and row.path.startswith(below) and any(map(row.path.startswith, roots)):
-                if _is_gone(row.path):
-                    self._gone(row)
-                    tally.gone += 1
+        for source in sources:
+            for row in self._home.catalog.streams_below(below or os.fsencode(source.root) + b"/"):
+                if row.gone_ms is None and row.path not in present and _is_gone(row.path):
+                    try:
+                        self._gone(row)
+                        tally.gone += 1
+                    except self._faults as error:
+                        self._note_fault(row.path, error, tally)
 
     def _gone(self, row: StreamRow) -> None:
         with self._home.changing(row.session):
@@ -161,17 +166,23 @@ class Scanner:
             try:
                 self._capture.check(row)
                 tally.checked += 1
-            except (SourceError, MemoryError) as error:
+            except StoreFullError:
+                raise
+            except self._faults as error:
                 self._note_fault(row.path, error, tally)
 
 
-def urgency(found: Candidate, now_ms: int) -> tuple[int, float]:
-    """Sorts first what its agent will delete within days, then the newest."""
-    days = found.source.agent.sweep_days(found.source.root)
+def urgency(found: Candidate, days: float | None, now_ms: int) -> tuple[int, float]:
+    """Sorts first what its agent, which deletes logs after so many `days`, will delete soon; then the newest."""
     left_ms = found.stat.st_mtime_ns // 1_000_000 + days * _DAY_MS - now_ms if days is not None else None
     if left_ms is not None and left_ms < URGENT_MS:
         return 0, left_ms
     return 1, -found.stat.st_mtime_ns
+
+
+def _said(error: Exception) -> str:
+    """What may be said of an exception: our own and the system's speak of paths, another's words could be a session's."""
+    return str(error) if isinstance(error, ColdtrailError | OSError) else type(error).__name__
 
 
 def _is_gone(path: bytes) -> bool:

@@ -15,8 +15,8 @@ from coldtrail.facts import Facts
 from coldtrail.format import segment
 from coldtrail.format.frames import Compressor, Frame
 from coldtrail.format.index import RecordIndex
-from coldtrail.format.segment import BLOCK_BYTES, BlockHashes, SegmentMeta
 from coldtrail.format.manifest import StreamMeta
+from coldtrail.format.segment import BLOCK_BYTES, BlockHashes, SegmentMeta
 from coldtrail.home import Home
 from coldtrail.indexer import Indexer
 from coldtrail.layout import SegmentName
@@ -105,14 +105,14 @@ class _Describer:
         self._at = order.start
         for piece in indexes.cover(plain):
             if not piece.name.is_open and piece.name.start == self._at and (piece.end or 0) <= order.end:
-                record_start = self._join(plain, piece, record_start)
+                record_start = self._join(plain, piece)
         self._indexer = Indexer(agent, record_start) if agent else None
         self.pending = record_start if agent else order.end
         if self._indexer is not None:
             for _, data in plain.read(record_start, self._at):
                 self._indexer.feed(data)
 
-    def _join(self, plain: Plain, piece: Piece, record_start: int) -> int:
+    def _join(self, plain: Plain, piece: Piece) -> int:
         with closing(plain.segment(piece)) as source:
             footer = source.footer()
             for row in footer.index(source.source).rows():

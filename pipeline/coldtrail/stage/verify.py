@@ -18,7 +18,7 @@ from coldtrail.plain import Piece, Plain
 from coldtrail.sessions import read_manifest
 from coldtrail.store import DAMAGED_SUFFIX
 
-_REPAIR = "if the agent's file is still there, run `coldtrail run --once`: it is captured anew; else what is intact can be read with `coldtrail events`"
+_REPAIR = "while the agent's file is there, `coldtrail run --once` captures it anew; else `coldtrail events` reads what is intact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,9 @@ def verify(home: Home, sessions: Iterable[str] | None = None, progress: Callable
     for key, metas in sorted(chosen.items()):
         verdict.sessions += 1
         if not metas:
-            verdict.unverifiable.append(Finding(str(home.layout.store), 0, f"session {key} has no stream in the store", "run `coldtrail rebuild`"))
+            verdict.unverifiable.append(
+                Finding(str(home.layout.store), 0, f"session {key} has no stream in the store", "run `coldtrail rebuild`")
+            )
             continue
         manifest = _manifest(home, metas[0], verdict)
         for meta in metas:
@@ -79,7 +81,9 @@ def _meta(home: Home, stream: str, verdict: Verdict) -> StreamMeta | None:
         verdict.findings.append(Finding(str(home.layout.meta(stream)), 0, str(error), error.hint))
         return None
     if meta is None and any(home.layout.stream(stream).iterdir()):
-        verdict.findings.append(Finding(str(home.layout.meta(stream)), 0, "missing", "run `coldtrail rebuild`: the archive may still have it"))
+        verdict.findings.append(
+            Finding(str(home.layout.meta(stream)), 0, "missing", "run `coldtrail rebuild`: the archive may still have it")
+        )
     return meta
 
 
@@ -122,7 +126,11 @@ def _verify_generation(plain: Plain, promised: Sealed | None, verdict: Verdict) 
             return
         at = max(at, piece.end or 0)
     if promised is not None and whole and reached != promised.prefix_sha256:
-        what = f"the bytes up to {promised.end} are not those that the manifest names" if at >= promised.end else f"ends at {at}; {promised.end} bytes were sealed"
+        what = (
+            f"the bytes up to {promised.end} are not those that the manifest names"
+            if at >= promised.end
+            else f"ends at {at}; {promised.end} bytes were sealed"
+        )
         yield Finding(f"stream {plain.stream}, generation {plain.generation}", 0, what)
 
 
@@ -162,5 +170,3 @@ def _leftovers(home: Home) -> Iterator[Finding]:
             yield Finding(f"archive/{key}", 0, "the store does not know its stream", "run `coldtrail rebuild`")
     for path in sorted(Path(home.layout.store).glob(f"*/*/*{DAMAGED_SUFFIX}")):
         yield Finding(str(path), 0, "an open segment that was set aside as damaged; its later frames may hold bytes that nothing else does")
-
-

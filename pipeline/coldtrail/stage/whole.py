@@ -59,7 +59,9 @@ def take_twin(home: Home, appender: Appender, row: StreamRow, fd: int) -> Stream
             plain, rest = decode_foreign(chunks(fd, 1 << 20)), b""
         row = _append(home, appender, row, found, itertools.chain([rest], plain))
     except FrameError as error:
-        raise SourceError(os.fsdecode(row.path) + ".zst", str(error), hint="perhaps it is still being written; it is tried again later") from error
+        raise SourceError(
+            os.fsdecode(row.path) + ".zst", str(error), hint="perhaps it is still being written; it is tried again later"
+        ) from error
     return prove.seen(row, found)
 
 
