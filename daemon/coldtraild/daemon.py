@@ -21,6 +21,7 @@ from coldtraild.watch import Watcher, linked_folders
 
 STOP_S = 8.0  # for capture and for compaction to come to an end: SIGTERM drains within 10 s
 MEND_EVERY_S = 5.0
+WATCH_EVERY_S = 30.0
 COMPACT_EVERY_S = 60.0
 
 log = logging.getLogger(NAME)
@@ -53,6 +54,7 @@ class Daemon:
     def _begin(self) -> None:
         capture = self._found.config.capture
         self._schedule.every("scan", capture.scan_every_ms / 1000, self._marks.everything)
+        self._schedule.every("watch", WATCH_EVERY_S, self._watch)
         self._schedule.every("mend", MEND_EVERY_S, self._mend)
         self._schedule.every("compact", COMPACT_EVERY_S, self._compact, first_after_s=1.0)
         self._schedule.start()
@@ -102,7 +104,6 @@ class Daemon:
         self._marks.add(path)
 
     def _mend(self) -> None:
-        self._watch()
         for fault in self._watcher.mend():
             log.warning("%(folder)s: %(what)s", {"folder": fault.folder, "what": fault.why})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import os
 import resource
 import shutil
@@ -183,6 +184,19 @@ def test_polling_does_not_follow_links_round_in_loops(tmp_path: Path, monkeypatc
     assert not starting.is_alive()
     (tmp_path / "a.jsonl").touch()
     assert marked.wait_for(tmp_path / "a.jsonl")
+    watcher.stop()
+
+
+@pytest.mark.parametrize(("took_s", "every_s"), [(0.01, 1.0), (0.1, 3.0), (10.0, 60.0)])
+def test_a_folder_that_is_slow_to_poll_is_polled_less_often(tmp_path: Path, took_s: float, every_s: float) -> None:
+    ticks = itertools.count()
+    watcher = Watcher(Marked(), poll_every_s=1.0, clock=lambda: took_s * next(ticks))
+    watcher.set_roots([tmp_path])
+    watcher.start()
+    watcher.fall_back(tmp_path, "no events here")
+    observer = watcher._roots[tmp_path].observer
+    assert observer is not None
+    assert observer.timeout == pytest.approx(every_s)
     watcher.stop()
 
 

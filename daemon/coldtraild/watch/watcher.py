@@ -20,6 +20,8 @@ from coldtraild.watch.kernel import Signs, Why, cause_of, native_observer
 Mode = Literal["events", "polling", "absent"]
 
 POLL_EVERY_S = 1.0
+POLL_REST = 30.0  # a poll is followed by a rest of at least so many times its length, or large folders would keep a core busy
+POLL_REST_MAX_S = 60.0
 RETRY_EVENTS_S = 300.0  # how long a folder that is polled for want of a limit stays so before events are tried again
 
 # Opening and reading are left out, or our own reads would mark what they read. A folder's mtime says nothing that the
@@ -188,14 +190,17 @@ class Watcher:
         return None
 
     def _poll(self, root: _Root, why: Why) -> None:
-        # lstat, for polling follows links otherwise, and two that lead back up make it walk for ever
-        observer = PollingObserverVFS(os.lstat, os.scandir, polling_interval=self._poll_every_s)
+        begin_s = self._clock()
         try:
-            root.observer = self._observe(root.folder, observer)
+            observer = self._observe(root.folder, _poller(self._poll_every_s))
+            rest_s = min(POLL_REST * (self._clock() - begin_s), POLL_REST_MAX_S)
+            if rest_s > self._poll_every_s:
+                _end(observer)
+                observer = self._observe(root.folder, _poller(rest_s))
         except OSError as error:
             root.why = cause_of(error)
         else:
-            root.mode, root.why = "polling", why
+            root.observer, root.mode, root.why = observer, "polling", why
 
     def _observe(self, folder: Path, observer: BaseObserver) -> BaseObserver:
         # a link itself has no events; the folder "." behind it has
@@ -207,6 +212,11 @@ class Watcher:
             observer.stop()
             raise
         return observer
+
+
+def _poller(every_s: float) -> BaseObserver:
+    # lstat, for polling follows links otherwise, and two that lead back up make it walk for ever
+    return PollingObserverVFS(os.lstat, os.scandir, polling_interval=every_s)
 
 
 def _release(root: _Root) -> None:
