@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,10 @@ KEY = "0123456789abcdef/mine/fedcba9876543210/000000/0000000000000000-0000000000
 
 
 @pytest.fixture(params=["local"])
-def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Archive]:
+def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Archive:
     """Each backend in turn."""
     assert request.param == "local"
-    yield LocalArchive(tmp_path / "archive")
+    return LocalArchive(tmp_path / "archive")
 
 
 def put(archive: Archive, key: str, data: bytes) -> None:

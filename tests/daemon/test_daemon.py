@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from daemon.waiting import until
 
 import coldtrail
+from daemon.waiting import until
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 COMMAND = [sys.executable, "-m", "coldtraild.cli"]
