@@ -20,8 +20,9 @@ from coldtraild.schedule import Schedule
 from coldtraild.watch import Watcher, linked_folders
 
 STOP_S = 8.0  # for capture and for compaction to come to an end: SIGTERM drains within 10 s
-MEND_EVERY_S = 5.0
+MEND_EVERY_S = 1.0  # a folder that appears is taken up so soon: its first lines are to be safe within 3 s; it costs one stat a folder
 WATCH_EVERY_S = 30.0
+TAKEN_UP_S = 0.3
 COMPACT_EVERY_S = 60.0
 
 log = logging.getLogger(NAME)
@@ -96,7 +97,10 @@ class Daemon:
         self._watcher.set_roots(self._named)
 
     def _mark(self, path: Path) -> None:
-        """A path was touched: mark it by the name that it has below its root."""
+        """A path was touched: mark it by the name that it has below its root; what has just been taken up is due sooner."""
+        if path in self._named:
+            self._marks.later(self._named[path], TAKEN_UP_S)
+            return
         for folder, name in self._named.items():
             if path.is_relative_to(folder):
                 self._marks.add(name / path.relative_to(folder))

@@ -61,7 +61,7 @@ def compact(home: Home, found: Settings, stopping: Callable[[], bool]) -> Compac
             break
         place = os.fsencode(home.layout.stream(row.stream))
         fault = home.catalog.fault(place)
-        if fault is not None and fault.next_ms > home.now_ms():
+        if fault is not None and fault.waits(home.now_ms()):
             continue
         try:
             made = compactor.compact(row, cold=cold)

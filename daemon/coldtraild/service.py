@@ -51,13 +51,13 @@ def _introduce(found: Settings) -> None:
     if found.config.archive.folder is not None:
         log.info("sealed segments rest in %(archive)s", {"archive": found.layout.archive})
     log.info("config: %(file)s", {"file": found.config_file or "none, the defaults hold"})
+    there = [source for source in found.sources if source.root.is_dir()]
+    for source in there:
+        log.info("source %(name)s: %(agent)s in %(root)s", {"name": source.name, "agent": source.agent.name, "root": source.root})
     for source in found.sources:
-        there = "" if source.root.is_dir() else " (not there yet)"
-        log.info(
-            "source %(name)s: %(agent)s in %(root)s%(there)s",
-            {"name": source.name, "agent": source.agent.name, "root": source.root, "there": there},
-        )
-    if not found.sources:
+        if source not in there:
+            log.info("looking out for %(name)s: %(root)s is not there yet", {"name": source.name, "root": source.root})
+    if not there:
         log.warning("no agent was found on this machine: run one, or name a folder with [[source]] in the config")
 
 

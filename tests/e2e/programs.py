@@ -70,7 +70,8 @@ class ClaudeCode:
         }
 
     def prepare(self, home: Path) -> None:
-        """Nothing: it makes what it needs."""
+        """An empty root, as if it had run before."""
+        (home / ".claude").mkdir()
 
     def arguments(self, prompt: str, resume: str | None) -> list[str]:
         """Print mode, with the shell tool allowed."""

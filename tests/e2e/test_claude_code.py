@@ -76,7 +76,7 @@ def test_a_log_deleted_during_a_tool_call_is_restored_as_the_union_of_both_parts
         tail = log.read_bytes()
         assert TOOL_WORD.encode() in tail
         assert TOOL_WORD.encode() not in head
-        world.coldtrail("sync", session_id, "--wait")
+        world.wait_for_bytes(session_id, len(head + tail))
 
         world.coldtrail("restore", session_id, "--overwrite")
         assert log.read_bytes() == head + tail
@@ -104,3 +104,12 @@ def test_a_session_with_a_sub_agent_and_a_long_tool_output_is_one_bundle(world: 
 
     assert world.bundle(session_id) == written
     assert all(WORD in request for request in world.resume(session_id))
+
+
+def test_an_agent_that_is_new_on_this_machine_is_found_by_the_running_daemon(world: World) -> None:
+    """The daemon starts where no agent ever ran; the first session of the first one is captured within a scan period."""
+    world.configure('[capture]\nscan_every = "2s"\n')
+    (world.home / ".claude").rmdir()
+    with world.daemon():
+        session_id, log = world.first_turn()
+        assert world.wait_for_capture(session_id)[log].data == log.read_bytes()

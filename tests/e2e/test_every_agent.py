@@ -74,31 +74,32 @@ def test_a_session_from_before_the_first_start_comes_back_from_the_archive(world
 
 
 @each(PROGRAMS)
-def test_the_state_of_a_real_session_has_its_prompt_its_tool_call_and_its_answer(world: World) -> None:
-    """The recovered state of what the agent wrote, with nothing pending and nothing missing."""
+def test_the_events_of_a_real_session_are_its_prompt_its_tool_call_and_its_answer(world: World) -> None:
+    """What the agent wrote, in the words that all agents share."""
     session_id, _ = world.first_turn()
-
     world.coldtrail("run", "--once")
-    recovered = world.coldtrail_json("state", session_id, "--verify")
 
-    state = recovered["state"]
-    said = [(message["role"], str(message["content"])) for message in state["messages"]]
+    events = [(event["type"], event["data"]) for event in world.events(session_id)]
+
+    said = [(data["role"], str(data["content"])) for type_, data in events if type_ == "message_added"]
     assert any(role == "user" and WORD in content for role, content in said)
     assert any(role == "assistant" and "mock answer" in content for role, content in said)
-    assert [TOOL_WORD in str(tool["output"]) for tool in state["completed_tools"]] == [True]
-    assert (state["pending_tools"], recovered["gaps"]) == ({}, [])
+    calls = {data["invocation_id"] for type_, data in events if type_ == "tool_invoked"}
+    results = {data["invocation_id"]: str(data["output"]) for type_, data in events if type_ == "tool_completed"}
+    assert results.keys() == calls
+    assert [TOOL_WORD in output for output in results.values()] == [True]
 
 
 @each(WRITES_CALLS_FIRST)
-def test_a_tool_that_runs_now_is_pending_in_the_state(world: World) -> None:
-    """In the middle of a tool call the recovered state names the call and has no result of it."""
+def test_a_tool_that_runs_now_has_been_called_and_has_no_result(world: World) -> None:
+    """In the middle of a tool call its event is there, in the first pass that looks."""
     with world.held_turn(f"remember {WORD}"):
         session_id = world.program.session_id(world.only_log())
         world.coldtrail("run", "--once")
-        state = world.coldtrail_json("state", session_id)["state"]
+        events = world.events(session_id)
 
-    assert ["tool.sh" in str(tool["input"]) for tool in state["pending_tools"].values()] == [True]
-    assert state["completed_tools"] == []
+    assert ["tool.sh" in str(event["data"]["input"]) for event in events if event["type"] == "tool_invoked"] == [True]
+    assert "tool_completed" not in {event["type"] for event in events}
 
 
 @each(PROGRAMS)

@@ -45,7 +45,7 @@ def test_a_headless_log_that_gemini_makes_and_then_deletes_comes_back_whole(worl
         tail = log.read_bytes()
         assert TOOL_WORD.encode() in tail
         assert TOOL_WORD.encode() not in head
-        world.coldtrail("sync", session_id, "--wait")
+        world.wait_for_bytes(session_id, len(head + tail))
 
         world.turn("something else")
         assert not log.exists()

@@ -303,13 +303,24 @@ class World:
         assert len(found) <= 1, f"one session is listed several times: {found}"
         return found[0] if found else {}
 
+    def events(self, session_id: str) -> list[dict[str, Any]]:
+        """The events of a session's main log; nothing of it may be unreadable."""
+        document = self.coldtrail_json("events", session_id)
+        assert document["gaps"] == [], document["gaps"]
+        events: list[dict[str, Any]] = document["events"]
+        return events
+
     def generation(self, session_id: str) -> int:
-        """The newest generation of a session's main log."""
-        return int(self.coldtrail_json("state", session_id)["position"].split(":")[0])
+        """The generation of a session's main log in which its last event stands."""
+        return int(self.events(session_id)[-1]["position"].split(":")[0])
 
     def wait_for_state(self, session_id: str, state: str) -> None:
         """Come back when `ls` calls the session so."""
         wait_until(f"`ls` calls {session_id} {state}", lambda: self.session(session_id).get("state") == state, CAPTURE_S)
+
+    def wait_for_bytes(self, session_id: str, count: int) -> None:
+        """Come back when `ls` counts so many bytes of the session."""
+        wait_until(f"{count} bytes of {session_id} are captured", lambda: self.session(session_id).get("bytes") == count, CAPTURE_S)
 
     def wait_for_capture(self, session_id: str) -> Bundle:
         """Come back when `ls` counts as many bytes as the session's files have now; gives those files."""

@@ -30,13 +30,17 @@ class Named(Protocol):
 
 
 def sources(named: Iterable[Named], env: Mapping[str, str] | None, user_home: Path) -> list[Source]:
-    """Every source, the named ones first; `env` None: only those. A named folder need not be there yet."""
+    """Every source, the named ones first; `env` None: only those.
+
+    A named folder need not be there yet; of an agent that is not on this machine its usual folder is looked out for.
+    """
     found: dict[Path, Source] = {}
     for each in named:
         root = each.root.resolve()
         found.setdefault(root, Source(each.name, agent_named(each.agent), root))
     for agent in agents().values() if env is not None else ():
-        for root in first_existing(agent.roots(env or {}, user_home)):
+        roots = agent.roots(env or {}, user_home)
+        for root in list(first_existing(roots)) or [root.resolve() for root in roots[:1]]:
             found.setdefault(root, Source(_name(agent, root, user_home), agent, root))
     return list(found.values())
 
