@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from coldtrail import durable
 from coldtrail.client import Settings, now_ms, open_home
@@ -14,6 +15,9 @@ from coldtrail.errors import LockedError
 from coldtrail.stage.scan import Scanner, Tally
 from coldtraild import jobs
 from coldtraild.log import NAME, setup
+
+_LOCK_TRIES = 3
+_LOCK_WAIT_S = 0.1
 
 log = logging.getLogger(NAME)
 
@@ -36,13 +40,17 @@ def run(found: Settings, *, once: bool, verbose: bool) -> int:
 @contextmanager
 def _only_one(found: Settings) -> Iterator[None]:
     """Hold the home's lock, or say who does."""
-    try:
-        with durable.locked(found.layout.daemon_lock, wait=False, note=f"{os.getpid()}\n".encode()):
-            yield
-    except LockedError as error:
-        raise LockedError(
-            f"{found.layout.home}: another coldtrail is at work here", hint="`coldtrail status` tells; one daemon a home is enough"
-        ) from error
+    with ExitStack() as held:
+        for left in reversed(range(_LOCK_TRIES)):  # `coldtrail status` takes it for a moment, to see whether it is free
+            try:
+                held.enter_context(durable.locked(found.layout.daemon_lock, wait=False, note=f"{os.getpid()}\n".encode()))
+                break
+            except LockedError as error:
+                if not left:
+                    hint = "`coldtrail status` tells; one daemon a home is enough"
+                    raise LockedError(f"{found.layout.home}: another coldtrail is at work here", hint=hint) from error
+                time.sleep(_LOCK_WAIT_S)
+        yield
 
 
 def _introduce(found: Settings) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Self
 
 from coldtrail import durable
-from coldtrail.errors import ColdtrailError
+from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.format import lines
 
 VERSION = 1
+WAIT_MAX_MS = 3_600_000  # what fails is tried again after so long at the latest
 _BUSY_MS = 30_000
 
 
@@ -91,6 +92,10 @@ class FaultRow:
     tries: int
     next_ms: int
 
+    def waits(self, now_ms: int) -> bool:
+        """Whether it is not tried again yet; who would have to wait longer than anybody does was noted by a wrong clock."""
+        return now_ms < self.next_ms <= now_ms + WAIT_MAX_MS
+
 
 _KEYS = {StreamRow: "stream", SessionRow: "key", FaultRow: "place"}
 _TABLES = {StreamRow: "streams", SessionRow: "sessions", FaultRow: "faults"}
@@ -164,21 +169,33 @@ class Catalog:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing of what the block writes."""
-        self._db.execute("BEGIN IMMEDIATE")
+        with self._full_disk_told():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # on a full disk SQLite may have rolled it back already
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def _full_disk_told(self) -> Iterator[None]:
         try:
             yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise StoreFullError(self._path) from error
             raise
-        self._db.execute("COMMIT")
 
     def put(self, row: StreamRow | SessionRow | FaultRow) -> None:
         """Add a row, or take the place of the one with its key."""
         names = [f.name for f in fields(row)]
         marks = ", ".join("?" * len(names))
-        self._db.execute(
-            f"INSERT OR REPLACE INTO {_TABLES[type(row)]} ({', '.join(names)}) VALUES ({marks})", [getattr(row, name) for name in names]
-        )
+        with self._full_disk_told():
+            self._db.execute(
+                f"INSERT OR REPLACE INTO {_TABLES[type(row)]} ({', '.join(names)}) VALUES ({marks})", [getattr(row, name) for name in names]
+            )
 
     def stream(self, stream: str) -> StreamRow | None:
         """The stream of that id."""
@@ -268,14 +285,15 @@ class Catalog:
         """Remember that something failed; each further failure doubles the wait, up to an hour."""
         old = self.fault(place)
         tries = old.tries + 1 if old else 1
-        wait_ms = min(back_off_ms * 2 ** min(tries - 1, 20), 3_600_000)
+        wait_ms = min(back_off_ms * 2 ** min(tries - 1, 20), WAIT_MAX_MS)
         row = FaultRow(place, what, hint, old.since_ms if old else now_ms, tries, now_ms + wait_ms)
         self.put(row)
         return row
 
     def clear_fault(self, place: bytes) -> None:
         """Forget a fault: it is mended."""
-        self._db.execute("DELETE FROM faults WHERE place = ?", (place,))
+        with self._full_disk_told():
+            self._db.execute("DELETE FROM faults WHERE place = ?", (place,))
 
 
 def in_order(streams: Iterable[StreamRow]) -> list[StreamRow]:

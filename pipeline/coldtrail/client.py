@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -31,6 +31,7 @@ from coldtrail.stage.verify import Verdict, verify
 
 When = str | int | datetime  # as the command line takes it; milliseconds since 1970 UTC; a time (naive: UTC)
 _PREFIX_MIN_CHARS = 4
+_WHOLE_RECORD = 1 << 62  # behind any event of a record
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +256,13 @@ class Session:
         wanted_types = _types(types)
         with self.reader(stream) as reader:
             self.gaps = reader.gaps
-            selection = self._selection(reader, wanted_types, since, until, after)
+            selection = self._selection(reader, wanted_types or frozenset(EventType), since, until, after)  # bytes that hold no event are not read
             left = limit
             for placed in reader.placed(selection):
                 for event in placed.events():
                     if left is not None and left <= 0:
                         return
-                    if (not wanted_types or event.type in wanted_types) and (selection.after is None or event.position > selection.after):
+                    if (not wanted_types or event.type in wanted_types) and selection.has(event.position):
                         yield event
                         left = None if left is None else left - 1
 
@@ -309,14 +310,14 @@ class Session:
     ) -> Selection:
         lower, upper = _moment(since, self._home.now_ms()), _moment(until, self._home.now_ms())
         behind = read_moment(after, self._home.now_ms()) if isinstance(after, str) else after
-        ends = reader.locate(upper) if upper is not None and not isinstance(upper, Instant) else None
+        ends = _last_event(reader, upper) if upper is not None and not isinstance(upper, Instant) else None
         begins = reader.locate(lower) if lower is not None and not isinstance(lower, Instant) else None
         return Selection(
             mask=mask_of(types) if types else None,
             since_ms=lower.ms if isinstance(lower, Instant) else None,
             until_ms=upper.ms if isinstance(upper, Instant) else None,
             begin=begins,
-            after=None if behind is None else reader.locate(behind),
+            after=None if behind is None else _last_event(reader, behind),
             until=ends,
         )
 
@@ -347,6 +348,12 @@ def _types(types: Collection[str] | None) -> frozenset[EventType]:
         return frozenset(EventType(each) for each in types or ())
     except ValueError as error:
         raise UsageError(str(error), hint=f"the types are {', '.join(EventType)}") from error
+
+
+def _last_event(reader: StreamReader, moment: Moment) -> Position:
+    """The last event that a moment includes: a position is one event's, any other moment is a whole record."""
+    found = reader.locate(moment)
+    return found if isinstance(moment, Position) else replace(found, k=_WHOLE_RECORD)
 
 
 def _moment(when: When | None, clock_ms: int) -> Moment | None:

@@ -23,6 +23,7 @@ class Content:
         self._plain, self._gaps = plain, gaps
         self._segment: SegmentFile | None = None
         self._start, self._data = 0, b""
+        self._lost: set[int] = set()  # where frames begin that cannot be read
         self.held = plain.end()  # behind the last byte in a segment
         self._fd = _open_live(plain, self.held, live) if live else None
         self.end = self.held if self._fd is None else os.fstat(self._fd).st_size  # behind the last byte there is
@@ -42,25 +43,40 @@ class Content:
             yield self._live(at, min(at + _STEP_BYTES, end))
 
     def _live(self, start: int, end: int) -> bytes:
-        return os.pread(self._fd, end - start, start) if self._fd is not None else b""
+        data = os.pread(self._fd, end - start, start) if self._fd is not None else b""
+        if len(data) < end - start:
+            self._gaps.append(Gap(self._plain.generation, start + len(data), end, "the agent's file was cut while it was read"))
+        return data
 
     def _held(self, start: int, end: int) -> bytes:
         if self._start <= start and end <= self._start + len(self._data):
             return self._data[start - self._start : end - self._start]
-        segment = self._segment
-        if segment is not None and segment.damage is None and segment.name.start <= start and end <= segment.plain_end:
-            at = bisect.bisect_right(segment.starts, start) - 1
-            if end <= segment.starts[at + 1] and self._load(segment, at):
-                return self._data[start - self._start : end - self._start]
-        else:
+        if not self._is_in_segment(start, end):
             self._reopen(start)
+        segment = self._segment
+        if segment is not None and self._is_in_segment(start, end):
+            at = bisect.bisect_right(segment.starts, start) - 1
+            if end <= segment.starts[at + 1]:
+                return self._data[start - self._start : end - self._start] if self._load(segment, at) else b""
         return b"".join(data for _, data in self._plain.read(start, end, self._gaps))
 
+    def _is_in_segment(self, start: int, end: int) -> bool:
+        segment = self._segment
+        return segment is not None and segment.name.start <= start and end <= segment.plain_end
+
     def _load(self, segment: SegmentFile, at: int) -> bool:
-        try:
-            self._start, self._data = segment.starts[at], segment.decode(segment.frames[at])
-        except CorruptionError:
+        """Keep a frame's content at hand; False where it is damaged and nothing else holds it, which is noted once."""
+        start, end = segment.starts[at], segment.starts[at + 1]
+        if start in self._lost:
             return False
+        try:
+            data = segment.decode(segment.frames[at])
+        except CorruptionError:
+            data = b"".join(part for _, part in self._plain.read(start, end, self._gaps))
+            if len(data) < end - start:
+                self._lost.add(start)
+                return False
+        self._start, self._data = start, data
         return True
 
     def _reopen(self, start: int) -> None:

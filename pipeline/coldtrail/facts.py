@@ -37,7 +37,7 @@ class Facts:
             self.first_ms = reading.time_ms if self.first_ms is None else min(self.first_ms, reading.time_ms)
             self.last_ms = reading.time_ms if self.last_ms is None else max(self.last_ms, reading.time_ms)
         if self.project is None and reading.cwd:
-            self.project = reading.cwd
+            self.project = _writable(reading.cwd)
         for meaning in reading.events:
             if (taker := _TAKERS.get(meaning.type)) is not None:
                 taker(self, meaning)
@@ -56,8 +56,9 @@ class Facts:
         self._need(later.parents)
 
     def to_json(self) -> dict[str, object]:
-        """As a JSON object, empty values left out."""
-        return {f.name: value for f in fields(self) if (value := getattr(self, f.name))}
+        """As a JSON object; what is as in empty facts is left out."""
+        empty = Facts()
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != getattr(empty, f.name)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Self:
@@ -72,7 +73,7 @@ class Facts:
 
     def _take_start(self, meaning: Meaning) -> None:
         said = meaning.data.get("session_id")
-        if self.session_id is None and isinstance(said, str):
+        if self.session_id is None and isinstance(said, str) and said:
             self.session_id = said
 
     def _take_message(self, meaning: Meaning) -> None:
@@ -105,5 +106,10 @@ def text_of(content: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    """The first TITLE_MAX_CHARS of a text on one line, what cannot be written as UTF-8 replaced."""
-    return " ".join(text[: TITLE_MAX_CHARS * 4].split())[:TITLE_MAX_CHARS].encode("utf-8", "replace").decode()
+    """The first TITLE_MAX_CHARS of a text on one line."""
+    return _writable(" ".join(text[: TITLE_MAX_CHARS * 4].split())[:TITLE_MAX_CHARS])
+
+
+def _writable(text: str) -> str:
+    """The same, what cannot be written as UTF-8 replaced: JSON may hold lone surrogates, and the catalog takes none."""
+    return text.encode("utf-8", "replace").decode()

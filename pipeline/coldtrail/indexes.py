@@ -88,7 +88,7 @@ def sealed(plain: Plain, agent: Agent, gaps: list[Gap] | None) -> list[Indexed]:
         try:
             with closing(plain.segment(piece)) as segment:
                 footer = segment.footer()
-                index = footer.index(segment.source)
+                index = segment.index(footer)
                 found.append(Indexed(piece.name.start, piece.end or 0, index, Facts.from_json(footer.meta.facts), footer.meta))
         except (CorruptionError, ValueError):
             found.append(made_anew(plain, agent, piece.name.start, piece.end or 0, _base_ms(found), gaps))

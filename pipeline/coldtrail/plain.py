@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Generator, Iterator
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from coldtrail.errors import CorruptionError
 from coldtrail.filesource import FileSource
 from coldtrail.format import frames
 from coldtrail.format.frames import Frame, FrameError, TornFrameError, Work
+from coldtrail.format.growing import read_growing
+from coldtrail.format.index import RecordIndex
 from coldtrail.format.segment import Footer, read_footer
 from coldtrail.layout import Layout, SegmentName
 from coldtrail.model import Gap
@@ -25,9 +28,8 @@ class SegmentFile:
 
     def __init__(self, source: Opened, name: SegmentName, work: Work) -> None:
         self._source, self.name, self._work = source, name, work
-        self.damage: FrameError | None = None  # why the list of frames is short, if it is
-        self.torn_at: int | None = None  # where an open segment's unfinished last frame begins
-        self.frames = self._list()
+        self.damage: FrameError | None = None  # what is wrong with the list of frames, if something is
+        self.frames = [frame for frame in (self._growing() if name.end is None else self._listed(name.end)) if not frame.skippable]
         self.starts = [name.start]
         for frame in self.frames:
             self.starts.append(self.starts[-1] + frame.plain_length)
@@ -37,25 +39,25 @@ class SegmentFile:
         """Behind the last byte that a whole frame holds."""
         return self.starts[-1]
 
-    def _list(self) -> list[Frame]:
-        if not self.name.is_open:
-            try:
-                return [frame for frame in frames.read_seek_table(self._source) if not frame.skippable]
-            except FrameError as error:
-                self.damage = error
-        return self._walk()
+    def _growing(self) -> Iterable[Frame]:
+        found = read_growing(self._source, self.name.start)
+        self.damage = None if isinstance(found.error, TornFrameError) else found.error
+        return found.frames
 
-    def _walk(self) -> list[Frame]:
-        found: list[Frame] = []
+    def _listed(self, end: int) -> Iterable[Frame]:
+        """The frames that the seek table lists; those that a walk finds where it is damaged."""
         try:
-            for frame in frames.walk(self._source):
-                if not frame.skippable:
-                    found.append(frame)  # noqa: PERF401 - an error must leave what came before it
-        except TornFrameError as error:
-            self.torn_at = error.offset
+            found = frames.read_seek_table(self._source)
+            if sum(frame.plain_length for frame in found) == end - self.name.start:
+                return found
+            raise FrameError(self._source.size, "the seek table and the name differ about the segment's length")
         except FrameError as error:
-            self.damage = self.damage or error
-        return found
+            self.damage = error
+        return self._walked()
+
+    def _walked(self) -> Iterator[Frame]:
+        with contextlib.suppress(FrameError):
+            yield from frames.walk(self._source)
 
     def chunks(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """The plain bytes in [start, end) as far as there are whole frames; CorruptionError at a damaged one."""
@@ -83,6 +85,13 @@ class SegmentFile:
         """A sealed segment's account of itself; CorruptionError where it is damaged."""
         try:
             return read_footer(self._source)
+        except FrameError as error:
+            raise CorruptionError(self._source.label, error.offset, error.what) from error
+
+    def index(self, footer: Footer) -> RecordIndex:
+        """A sealed segment's record index; CorruptionError where it is damaged."""
+        try:
+            return footer.index(self._source)
         except FrameError as error:
             raise CorruptionError(self._source.label, error.offset, error.what) from error
 
@@ -204,14 +213,22 @@ class Plain:
         """Read a damaged frame's range from another segment that holds it, else note or raise; gives where to go on."""
         for other in self.pieces():
             if other.name != piece.name and other.name.start <= start:
-                with closing(self.segment(other)) as segment:
-                    if segment.plain_end >= end:
-                        yield from segment.chunks(start, end)
-                        return end
+                copy = self._whole(other, start, end)
+                if copy is not None:
+                    yield from copy
+                    return end
         if gaps is None:
             raise error
         gaps.append(Gap(self.generation, start, end, str(error)))
         return end
+
+    def _whole(self, piece: Piece, start: int, end: int) -> list[tuple[int, bytes]] | None:
+        """The bytes in [start, end), of a frame at most, from a segment; None where it does not hold them whole."""
+        try:
+            with closing(self.segment(piece)) as segment:
+                return list(segment.chunks(start, end)) if segment.plain_end >= end else None
+        except (FileNotFoundError, CorruptionError):
+            return None
 
     def _choose(self, at: int, goal: int, bad: set[SegmentName]) -> tuple[Piece | None, int]:
         """The segment to read from at `at` (the widest, sealed before open) and up to where; None: nothing holds it."""

@@ -29,10 +29,18 @@ class Selection:
     mask: int | None = None  # bits of the event types wanted
     since_ms: int | None = None  # inclusive
     until_ms: int | None = None  # inclusive
-    begin: Position | None = None  # inclusive
+    begin: Position | None = None  # inclusive; the earlier events of its record come still
     after: Position | None = None  # exclusive; the other events of its record come still
-    until: Position | None = None  # inclusive
+    until: Position | None = None  # inclusive; the later events of its record come still
     id: str | None = None  # the agent's own id
+
+    def has(self, position: Position) -> bool:
+        """Whether an event is within the bounds, which may lie inside a record."""
+        return (
+            (self.begin is None or position >= self.begin)
+            and (self.after is None or position > self.after)
+            and (self.until is None or position <= self.until)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,9 @@ class StreamReader:
         """The records selected, in order; frames that hold none of them are not decoded."""
         for number, row in self.rows(wanted):
             raw = self._content(number).get(row.offset, row.offset + row.length)
-            if row.kind != RecordKind.DATA or len(raw) != row.length:
+            if len(raw) < row.length:
+                continue  # a gap, which is noted
+            if row.kind != RecordKind.DATA:
                 yield Placed(number, Record(row.offset, row.length, RecordKind(row.kind)), raw, None)
                 continue
             for record in read_line(raw, row.offset):

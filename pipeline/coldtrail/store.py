@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from coldtrail import durable
 from coldtrail.errors import ColdtrailError
 from coldtrail.filesource import FileSource
 from coldtrail.format import frames
-from coldtrail.format.frames import Frame, FrameError, TornFrameError
+from coldtrail.format.frames import FrameError, TornFrameError
+from coldtrail.format.growing import read_growing
 from coldtrail.format.manifest import Stamp, StreamMeta
 from coldtrail.layout import Layout, SegmentName, check_id
 
@@ -60,10 +62,10 @@ class Store:
     def last_stamp(self, meta: StreamMeta, generation: int) -> Stamp:
         """How the agent's file looked when the generation was last captured or checked."""
         stamp = meta.generation(generation).stamp
-        for name in self.open_names(meta.stream, generation)[-1:]:
+        for name in reversed(self.open_names(meta.stream, generation)):
             state, _ = survey(self._layout.generation(meta.stream, generation) / str(name), name.start)
-            if state.stamp is not None and state.stamp.at_ms >= stamp.at_ms:
-                return state.stamp
+            if state.stamp is not None:  # one that was just begun has none
+                return state.stamp if state.stamp.end > stamp.end else stamp  # with none behind it, a later check has been noted here
         return stamp
 
     def stored_bytes(self, stream: str) -> int:
@@ -90,20 +92,11 @@ class OpenState:
 
 def survey(path: Path, start: int) -> tuple[OpenState, FrameError | None]:
     """Walk an open segment's frames; the error says where it stops being whole, if it does."""
-    end, size, count, error = start, 0, 0, None
-    last: Frame | None = None
     with FileSource(path) as source:
-        try:
-            for frame in frames.walk(source):
-                end, size, count = end + frame.plain_length, frame.end, count + (not frame.skippable)
-                last = frame if frame.skippable else last
-        except FrameError as found:
-            error = found
-        stamp = None
-        if last is not None:
-            with contextlib.suppress(ValueError):
-                stamp = Stamp.decode(frames.skippable_payload(source.read_at(last.offset, last.length)))
-    return OpenState(start, end, size, count, stamp), error
+        found = read_growing(source, start)
+    end = start + sum(frame.plain_length for frame in found.frames)
+    size = found.frames[-1].end if found.frames else 0
+    return OpenState(start, end, size, sum(not frame.skippable for frame in found.frames), found.stamp), found.error
 
 
 class OpenSegment:
@@ -166,12 +159,23 @@ class OpenSegment:
 
 def _set_aside(path: Path, good: int) -> None:
     """Keep a damaged segment under another name and go on with its first `good` bytes."""
-    kept = path.with_name(path.name + DAMAGED_SUFFIX)
-    with contextlib.suppress(FileExistsError):
-        os.link(path, kept)
+    _keep_damaged(path)
     with durable.unfinished(path) as (fd, temp):
         with FileSource(path) as source:
             durable.write_all(fd, source.read_at(0, good), temp)
         durable.sync_fd(fd, temp)
         os.replace(temp, path)
     durable.sync_folder(path.parent)
+
+
+def _keep_damaged(path: Path) -> None:
+    """A second name for the file as it is, unless it has one: an earlier damaged one keeps its own."""
+    for number in itertools.count(1):
+        kept = path.with_name(f"{path.name}{f'.{number}' if number > 1 else ''}{DAMAGED_SUFFIX}")
+        try:
+            os.link(path, kept)
+        except FileExistsError:
+            if not kept.samefile(path):
+                continue
+        durable.sync_folder(path.parent)
+        return

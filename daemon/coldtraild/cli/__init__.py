@@ -19,11 +19,11 @@ NAMES = ("run", "status", "ls", "show", "events", "restore", "verify", "rebuild"
 class Commands(click.Group):
     """The commands by name. Listing sessions must not wait for what only the daemon or a progress bar needs."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """In the order in which one meets them."""
         return list(NAMES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the same
         """The `command` of the module of that name."""
         if cmd_name not in NAMES:
             return None

@@ -29,7 +29,7 @@ class Asked:
 
 Decorator = Callable[[Any], Any]
 
-pass_asked = click.make_pass_decorator(Asked)
+pass_asked: Decorator = click.make_pass_decorator(Asked)
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON document; messages go to stderr.")
 one_id: Decorator = click.argument("name", metavar="ID")
 some_ids: Decorator = click.argument("names", metavar="ID...", nargs=-1, required=True)

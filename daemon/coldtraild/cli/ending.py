@@ -90,6 +90,10 @@ class Ending:
         except BrokenPipeError:
             raise
         except (ColdtrailError, OSError) as error:
-            code = tell(error)
-            self.note(code)
-            self.errors.append({"id": name, "what": _what(error), "hint": getattr(error, "hint", ""), "exit_code": code})
+            self.fail(name, error)
+
+    def fail(self, name: str | None, error: ColdtrailError | OSError) -> None:
+        """Tell what went wrong with one of them."""
+        code = tell(error)
+        self.note(code)
+        self.errors.append({"id": name, "what": _what(error), "hint": getattr(error, "hint", ""), "exit_code": code})

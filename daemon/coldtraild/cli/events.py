@@ -51,23 +51,32 @@ class Wanted:
     ),
 )
 @one_id
-@click.option("--type", "types", metavar="TYPE", multiple=True, type=click.Choice([each.value for each in EventType]), help="Only this type; can be said more than once.")
+@click.option(
+    "--type",
+    "types",
+    metavar="TYPE",
+    multiple=True,
+    type=click.Choice([each.value for each in EventType]),
+    help=f"Only this type; can be said more than once. One of {', '.join(EventType)}.",
+)
 @click.option("--since", metavar="WHEN", help="Not before this moment.")
 @click.option("--until", metavar="WHEN", help="Not after this moment.")
 @click.option("--after", metavar="WHERE", help="Only what comes behind this position or the agent's id.")
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="At most so many events; with --raw, records.")
-@click.option("--stream", metavar="STREAM", help="Another file of the session than its main log: its stream's id, path or name, as `show` tells it.")
+@click.option(
+    "--stream", metavar="STREAM", help="Another file of the session than its main log: its stream's id, path or name, as `show` tells it."
+)
 @click.option("--raw", is_flag=True, help="The records' own bytes, damaged ones too; without any choice, the whole log byte for byte.")
 @as_json
 @pass_asked
 def command(asked: Asked, name: str, *, raw: bool, as_json: bool, **wanted: object) -> int:
-    """Print what happened in a session, in the order of its log.
+    """Print what happened in a session.
 
-    Prints a line for each event: its position, its time here, its type, and how it begins. What was captured, what is sealed
-    and what the agent has written since are read as one.
+    A line for each event, in the order of the log: its position, its local time, its type, and how it begins. What is sealed,
+    what was captured since, and what the agent has written since then are read as one.
 
-    WHEN is a time (2026-01-31T12:00Z, or a date), a span back (2h, 3d), a position, the agent's id of a record, or #N for the
-    Nth record; inclusive.
+    WHEN is a time (2026-01-31T12:00Z, or a date), a span back (2h, 3d), a position, the agent's id of a record, or #N for the Nth
+    record; inclusive.
     """
     if raw and as_json:
         raise UsageError("--raw and --json: one at a time")
@@ -97,10 +106,8 @@ def _print_lines(session: Session, wanted: Wanted) -> None:
 
 
 def _print_raw(session: Session, wanted: Wanted) -> None:
-    out = click.get_binary_stream("stdout")
     for data in session.raw(wanted.stream) if wanted.is_everything else _raw_records(session, wanted):
-        out.write(data)
-    out.flush()
+        say.write(data)
 
 
 def _raw_records(session: Session, wanted: Wanted) -> Iterator[bytes]:
@@ -123,10 +130,12 @@ def _document(event: Event) -> dict[str, object]:
 
 
 def _tail(session: Session) -> dict[str, object]:
-    return {"gaps": [{"generation": gap.generation, "start": gap.start, "end": gap.end, "what": gap.what} for gap in session.gaps]}
+    gaps = dict.fromkeys(session.gaps)
+    return {"gaps": [{"generation": gap.generation, "start": gap.start, "end": gap.end, "what": gap.what} for gap in gaps]}
 
 
 def _told(gaps: list[Gap]) -> int:
-    for gap in gaps:
-        say.message(f"bytes {gap.start} to {gap.end} of generation {gap.generation} cannot be read: {gap.what}", hint="run `coldtrail verify`")
+    for gap in dict.fromkeys(gaps):  # a range may be met for the index and for the record
+        where = f"bytes {gap.start} to {gap.end} of generation {gap.generation}"
+        say.message(f"{where} cannot be read: {gap.what}", hint="run `coldtrail verify`")
     return 1 if gaps else 0

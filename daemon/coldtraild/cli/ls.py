@@ -37,8 +37,7 @@ def command(asked: Asked, agent: str | None, state: str | None, project: str | N
         agent_named(agent)  # a name that no agent has is an error, not an empty list
     with asked.trail() as trail:
         everything = list(trail.sessions())
-        wanted = trail.sessions(agent=agent, state=state)
-        chosen = list(islice((session for session in wanted if project is None or _fits(session.project, project)), limit))
+    chosen = list(islice((session for session in everything if _is_wanted(session, agent, state, project)), limit))
     if as_json:
         say.document({"sessions": [session.to_json() for session in chosen]})
     elif chosen:
@@ -47,6 +46,10 @@ def command(asked: Asked, agent: str | None, state: str | None, project: str | N
         say.message("no session fits")
     else:
         say.message("nothing is kept yet", hint="`coldtrail run --once` captures what there is")
+
+
+def _is_wanted(session: Session, agent: str | None, state: str | None, project: str | None) -> bool:
+    return agent in (None, session.agent) and state in (None, session.state) and (project is None or _fits(session.project, project))
 
 
 def _fits(project: str | None, glob: str) -> bool:

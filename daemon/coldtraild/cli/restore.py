@@ -34,7 +34,13 @@ _EXITS = {
 @some_ids
 @click.option("--to", metavar="DIR", help="Into this folder instead, as below the agent's root.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there, where every byte of it is held.")
-@click.option("--mtime", type=click.Choice([each.value for each in Mtime]), default=Mtime.AUTO.value, show_default=True, help="Which mtime the files get: the one that keeps the agent from sweeping them away, the original, or now.")
+@click.option(
+    "--mtime",
+    type=click.Choice([each.value for each in Mtime]),
+    default=Mtime.AUTO.value,
+    show_default=True,
+    help="Which mtime the files get: the one that keeps the agent from sweeping them away, the original, or now.",
+)
 @click.option("--generation", metavar="N", type=click.IntRange(min=0), help="An older generation of the main log, as `show` lists them.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @as_json
@@ -50,10 +56,10 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Put sessions back where their agent looks for them, byte for byte.
+    """Put sessions back where their agent looks for them.
 
-    Prints each file, and how to go on with the session. Nothing is overwritten that coldtrail does not hold, a file appears
-    at once and whole, and doing it twice changes nothing. No daemon is needed.
+    Byte for byte. Prints each file, and how to go on with the session. Nothing is overwritten that coldtrail does not hold, a
+    file appears at once and whole, and doing it twice changes nothing. No daemon is needed.
     """
     if generation is not None and len(names) > 1:
         raise UsageError("--generation is for one session")

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,7 +38,14 @@ def message(text: str, *, hint: str = "") -> None:
 
 def document(value: Mapping[str, object]) -> None:
     """The one JSON document of a command."""
-    click.echo(lines.dumps(value, indent=True))
+    write(lines.dumps(value, indent=True) + b"\n")
+
+
+def write(data: bytes) -> None:
+    """Every byte to stdout: where Python is told not to buffer, its stream may take only some of them at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[sys.stdout.buffer.write(view) :]
 
 
 def document_of_many(head: Mapping[str, object], name: str, items: Iterator[object], tail: Callable[[], Mapping[str, object]]) -> None:
@@ -45,18 +53,16 @@ def document_of_many(head: Mapping[str, object], name: str, items: Iterator[obje
 
     `tail` is asked when the list has ended. What goes wrong before the first item goes wrong before anything is written.
     """
-    out = click.get_binary_stream("stdout")
     item = next(items, None)
-    out.write(lines.dumps(head, indent=True).removesuffix(b"\n}") + b",\n" + f'  "{name}": ['.encode())
+    write(lines.dumps(head, indent=True).removesuffix(b"\n}") + b",\n" + f'  "{name}": ['.encode())
     before = b"\n    "
     while item is not None:
-        out.write(before + _indented(item, 4))
+        write(before + _indented(item, 4))
         before, item = b",\n    ", next(items, None)
-    out.write(b"]" if before == b"\n    " else b"\n  ]")
+    write(b"]" if before == b"\n    " else b"\n  ]")
     for key, value in tail().items():
-        out.write(f',\n  "{key}": '.encode() + _indented(value, 2))
-    out.write(b"\n}\n")
-    out.flush()
+        write(f',\n  "{key}": '.encode() + _indented(value, 2))
+    write(b"\n}\n")
 
 
 def _indented(value: object, by: int) -> bytes:
@@ -87,7 +93,12 @@ def counted(number: int, word: str) -> str:
 
 def local(ms: int | None) -> str:
     """Milliseconds since 1970 as a time of this place."""
-    return "-" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if ms is None:
+        return "-"
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    with suppress(OverflowError):  # the last hours of the year 9999, seen from the east
+        moment = moment.astimezone()
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def ago(ms: int | None, now_ms: int) -> str:

@@ -24,10 +24,10 @@ from coldtraild.cli.status import fault_document, fault_lines
 @as_json
 @pass_asked
 def command(asked: Asked, name: str, *, as_json: bool) -> None:
-    """Show one session: its files, their generations, what is wrong with it, and how to go on with it.
+    """Show one session: its files, its faults, how to go on with it.
 
-    Prints its facts, then each of its files with its path, the sizes of its generations and how each relates to the one
-    before, then the faults that concern it. A generation that is `mixed` may hold bytes of two lives.
+    Prints its facts, then each of its files with its path, the sizes of its generations and how each relates to the one before,
+    then the faults that concern it. A generation that is `mixed` may hold bytes of two lives.
     """
     with asked.trail() as trail:
         session = trail.session(name)
@@ -41,9 +41,10 @@ def command(asked: Asked, name: str, *, as_json: bool) -> None:
 
 
 def _faults(trail: Trail, metas: list[StreamMeta]) -> list[FaultRow]:
-    """Those at a file of the session's, or at a folder above one."""
+    """Those at a file of the session's, at a folder above one, and at what is kept of one."""
     paths = {PurePath(seen.path) for meta in metas for seen in meta.paths}
     concerned = {os.fsencode(place) for path in paths for place in (path, *path.parents)}
+    concerned |= {os.fsencode(trail.settings.layout.stream(meta.stream)) for meta in metas}
     return [fault for fault in trail.home.catalog.faults() if fault.place in concerned]
 
 

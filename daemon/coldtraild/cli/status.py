@@ -35,8 +35,8 @@ class Daemon:
 def command(asked: Asked, *, as_json: bool) -> None:
     """Say what is kept, of which agents, and what is wrong.
 
-    Prints whether a daemon runs, which config holds, the home and the sources, how many sessions and bytes are kept, and
-    every fault: its place, what to do about it, and when it is tried again.
+    Prints whether a daemon runs, which config holds, the home and the sources, how many sessions and bytes are kept, and every
+    fault: its place, what to do about it, and when it is tried again.
     """
     with asked.trail() as trail:
         daemon, faults, sums = _daemon(trail.settings.layout.daemon_lock), trail.home.catalog.faults(), _sums(trail)

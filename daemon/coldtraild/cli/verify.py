@@ -22,10 +22,10 @@ _EXITS = {0: "ok", 1: "bad: our copy is damaged", 3: "no such session, or severa
 @as_json
 @pass_asked
 def command(asked: Asked, names: tuple[str, ...], *, as_json: bool) -> int:
-    """Read everything that is kept, or of some sessions, and check it against its hashes; changes nothing.
+    """Check everything that is kept against its hashes.
 
-    Prints each damaged place with what to do about it, then the verdict and how much was read. Damage in the agent's own
-    bytes is not looked for here: `ls` and `show` count it.
+    Or what is kept of some sessions. Reads all of it and changes nothing. Prints each damaged place with what to do about it,
+    then the verdict and how much was read. Damage in the agent's own bytes is not looked for here: `ls` and `show` count it.
     """
     ending = Ending()
     with asked.trail() as trail:

@@ -13,6 +13,7 @@ from coldtrail.model import EventType, Meaning
 DAY_MS = 86_400_000
 DAY_NS = 86_400_000_000_000
 
+_YEAR_10000_MS = 253_402_300_800_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _LEAST_SECONDS = 1e8  # March 1973: a smaller number is a count or a span, not a time
@@ -44,7 +45,7 @@ def _text_ms(text: str) -> int | None:
         ms = (moment - _EPOCH) // _MS
     except (ValueError, OverflowError):
         return None
-    return ms if ms >= 0 else None  # the year 1 is how some programs write "never"
+    return ms if 0 <= ms < _YEAR_10000_MS else None  # the years 1 and 9999 are how some programs write "never"
 
 
 def word(value: object) -> str | None:

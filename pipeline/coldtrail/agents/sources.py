@@ -41,11 +41,12 @@ def sources(named: Iterable[Named], env: Mapping[str, str] | None, user_home: Pa
     for agent in agents().values() if env is not None else ():
         roots = agent.roots(env or {}, user_home)
         for root in list(first_existing(roots)) or [root.resolve() for root in roots[:1]]:
-            found.setdefault(root, Source(_name(agent, root, user_home), agent, root))
+            taken = {each.name for each in found.values()}
+            found.setdefault(root, Source(_name(agent, root, user_home, taken), agent, root))
     return list(found.values())
 
 
-def _name(agent: Agent, root: Path, user_home: Path) -> str:
-    """The agent's name for its usual root, else that and a hash of the root: the same at every start."""
+def _name(agent: Agent, root: Path, user_home: Path, taken: set[str]) -> str:
+    """The agent's name for its usual root (unless a named source has it), else that and a hash of the root: the same at every start."""
     usual = [path.resolve() for path in agent.roots({}, user_home)]
-    return agent.name if usual[:1] == [root] else safe_name(f"{agent.name}-{root}")
+    return agent.name if usual[:1] == [root] and agent.name not in taken else safe_name(f"{agent.name}-{root}")

@@ -42,9 +42,10 @@ Problem = Callable[[Path, OSError], None]
 def walk(source: Source, problem: Problem, *, below: PurePosixPath | None = None) -> Iterator[Candidate]:
     """Every candidate of a source, or those below one of its folders; folders that cannot be read go to `problem`."""
     seen: set[tuple[int, int]] = set()
+    known = [Path(os.path.realpath(source.root / folder)) for folder in source.agent.folders]
     tops = [below] if below is not None else [PurePosixPath(folder) for folder in source.agent.folders]
     for top in tops:
-        files = dict(_files(source.root, source.root / top, PurePosixPath(top), seen, problem))
+        files = dict(_files(source.root / top, top, known, seen, problem))
         for rel in sorted(files):
             if (found := candidate(source, rel, files, problem)) is not None:
                 yield found
@@ -78,15 +79,15 @@ def at_path(source: Source, path: Path, problem: Problem) -> Candidate | None:
     if not any(top in ("", ".") or rel.is_relative_to(top) for top in source.agent.folders):
         return None
     plain = source.agent.plain_path(rel)
-    both = [each for each in (plain, rel) if each is not None and (source.root / each).exists()]
+    both = [each for each in (plain, rel) if each is not None and os.path.exists(source.root / each)]  # what may not be entered is no error
     files = {each: source.root / each for each in both}
     return candidate(source, both[0], files, problem) if both else None
 
 
 def _files(
-    root: Path, folder: Path, rel: PurePosixPath, seen: set[tuple[int, int]], problem: Problem
+    folder: Path, rel: PurePosixPath, known: list[Path], seen: set[tuple[int, int]], problem: Problem
 ) -> Iterator[tuple[PurePosixPath, Path]]:
-    """Depth first; a folder met again by another link is passed over."""
+    """Depth first. A folder met again is passed over, and so is a link into `known` folders: what is there has a name of its own."""
     try:
         here = folder.stat()
         if (here.st_dev, here.st_ino) in seen or not stat.S_ISDIR(here.st_mode):
@@ -106,7 +107,8 @@ def _files(
             problem(folder / entry.name, error)
             continue
         if is_folder:
-            yield from _files(root, folder / entry.name, rel / entry.name, seen, problem)
+            if not (entry.is_symlink() and any(_is_within(Path(os.path.realpath(entry.path)), each) for each in known)):
+                yield from _files(folder / entry.name, rel / entry.name, known, seen, problem)
         elif is_file:
             yield rel / entry.name, folder / entry.name
 

@@ -23,6 +23,8 @@ WINDOW_LOG_MAX = 25
 FOREIGN_WINDOW_LOG_MAX = 27  # what stock zstd reads without being asked
 _WALK_BYTES = 1 << 16
 _BLOCK_MAX_BYTES = 128 << 10
+_FOREIGN_STEP_BYTES = 1 << 10
+_CHECKSUM, _UNUSED = 0b0000_0100, 0b0001_1000  # bits of a frame header's descriptor
 
 
 class ReadAt(Protocol):
@@ -82,19 +84,25 @@ class Compressor:
         self._context = zstandard.ZstdCompressor(compression_params=zstandard.ZstdCompressionParameters.from_level(level, **options))
 
     def frame(self, plain: bytes | bytearray | memoryview) -> bytes:
-        """One frame that holds `plain`, at most PLAIN_MAX_BYTES of it."""
-        if len(plain) > PLAIN_MAX_BYTES:
-            raise ValueError(f"a frame holds at most {PLAIN_MAX_BYTES} bytes, not {len(plain)}")
+        """One frame that holds `plain`, from 1 to PLAIN_MAX_BYTES of it."""
+        if not 0 < len(plain) <= PLAIN_MAX_BYTES:
+            raise ValueError(f"a frame holds from 1 to {PLAIN_MAX_BYTES} bytes, not {len(plain)}")
         return self._context.compress(plain)
 
 
 def decode(frame: bytes, offset: int = 0) -> bytes:
-    """The content of one whole frame, its length and checksum proven; FrameError otherwise. `offset` is for the error."""
+    """The content of one whole frame of ours, its length and checksum proven; FrameError otherwise. `offset` is for the error.
+
+    A claim of no content is never believed: the library would give nothing, and look no further.
+    """
     try:
         plain_length = zstandard.frame_content_size(frame)
-        if not 0 <= plain_length <= PLAIN_MAX_BYTES:
+        if not 0 < plain_length <= PLAIN_MAX_BYTES:
             raise FrameError(offset, f"a frame that claims {plain_length} bytes of content")
-        plain = zstandard.ZstdDecompressor(max_window_size=1 << FOREIGN_WINDOW_LOG_MAX).decompress(frame)
+        if frame[4] & (_CHECKSUM | _UNUSED) != _CHECKSUM:
+            raise FrameError(offset, "a frame without a checksum")
+        context = zstandard.ZstdDecompressor(max_window_size=1 << FOREIGN_WINDOW_LOG_MAX)
+        plain = context.decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise FrameError(offset, f"the frame does not decode ({error})") from error
     if len(plain) != plain_length:
@@ -166,7 +174,7 @@ def _measure(window: _Window, offset: int) -> Frame:
         if kind == 3 or size > _BLOCK_MAX_BYTES:
             raise FrameError(offset, "a block that is none")
         at += 3 + (1 if kind == 1 else size)
-    at += 4 if descriptor & 4 else 0
+    at += 4 if descriptor & _CHECKSUM else 0
     window.take(offset, at - 1, 1)
     return Frame(offset, at - offset, plain_length)
 
@@ -204,22 +212,31 @@ def read_seek_table(source: ReadAt) -> list[Frame]:
 
 
 def decode_foreign(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The content of a `.zst` that somebody else wrote, frame after frame; TornFrameError where it is cut off."""
+    """The content of a `.zst` that somebody else wrote, frame after frame, in pieces of at most 32 MiB.
+
+    TornFrameError where it is cut off, FrameError where it does not decode.
+    """
     context = zstandard.ZstdDecompressor(max_window_size=1 << FOREIGN_WINDOW_LOG_MAX)
     current, consumed = None, 0
-    for chunk in chunks:
-        data = chunk
+    for data in _steps(chunks):
+        start, consumed = consumed, consumed + len(data)
         while data:
             current = current or context.decompressobj()
             try:
                 plain = current.decompress(data)
             except zstandard.ZstdError as error:
-                raise FrameError(consumed, f"the file does not decode ({error})") from error
+                raise FrameError(start, f"the file does not decode ({error})") from error
             if plain:
                 yield plain
             data, finished = (current.unused_data, True) if current.eof else (b"", False)
             if finished:
                 current = None
-        consumed += len(chunk)
     if current is not None:
         raise TornFrameError(consumed, "the file ends inside a frame")
+
+
+def _steps(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in steps so short that none of them decodes to much: four bytes can stand for 128 KiB."""
+    for chunk in chunks:
+        for at in range(0, len(chunk), _FOREIGN_STEP_BYTES):
+            yield chunk[at : at + _FOREIGN_STEP_BYTES]

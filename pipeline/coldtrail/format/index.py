@@ -211,7 +211,7 @@ def _whole_rows(data: bytes, end: int) -> Iterator[tuple[int, ...]]:
         if not _crc_holds(data[at : at + ROW_BYTES]):
             return
         values = _ROW.unpack_from(data, at)
-        if values[0] < end or not values[1]:
+        if values[0] < end:
             return
         end = values[0] + values[1]
         yield values

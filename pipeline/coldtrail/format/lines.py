@@ -129,14 +129,13 @@ def _recover(line: bytes, offset: int) -> list[Record]:
 
 
 _SPACE = re.compile(rb"[ \t\r\n]*+")
-# A NUL ends a string, though not well. An empty object is no start: `{}` is common inside of torn strings, a longer one needs quotes.
 _TOKEN = re.compile(
-    rb'[ \t\r\n]*+("(?:[^"\\\0]++|\\[^\0])*+"|[{}\[\],:]|-?[0-9][-+.0-9eE]*+|true|false|null|NaN|-?Infinity)?+',
+    rb'[ \t\r\n]*+("(?:[^"\\]++|\\.)*+"|[{}\[\],:]|-?[0-9][-+.0-9eE]*+|true|false|null|NaN|-?Infinity)?+',
     re.DOTALL,
 )
+# An empty object is no start: `{}` is common in torn text, while the quotes that any other needs are escaped there.
 _OBJECT_START = re.compile(rb'\{[ \t\r]*+"')
 _MOST_TOKENS = 2 << 20  # of one line, four times what 16 MiB of real records have: what lies beyond stays damaged, so garbage takes 2 s
-_MOST_LEVELS = 1024  # no parser of ours goes deeper
 
 # What a token may begin with, by what came before it.
 _VALUE = frozenset(b'"{[-0123456789tfnNI')
@@ -184,7 +183,7 @@ def _walk(line: bytes, start: int, budget: Iterator[int]) -> tuple[bool, int]:
         token = _TOKEN.match(line, pos)
         assert token is not None  # it matches the empty string
         at, pos = token.span(1)
-        if at < 0 or line[at] not in allowed or len(open_at) > _MOST_LEVELS:
+        if at < 0 or line[at] not in allowed:
             return False, _glued_at(line, start, token.end() if at < 0 else at, closed)
         first = line[at : at + 1]
         if first in b"{[":

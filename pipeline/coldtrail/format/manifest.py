@@ -84,6 +84,10 @@ class RestoredMark:
     device: int
     at_ms: int
 
+    @classmethod
+    def _from(cls, value: Mapping[str, Any]) -> Self:
+        return cls(**{f.name: _integer(value, f.name) for f in fields(cls)})
+
 
 @dataclass(frozen=True, slots=True)
 class StreamMeta:
@@ -152,10 +156,10 @@ class StreamMeta:
             root=path_in(_text(data, "root")),
             role=Role(_text(data, "role")),
             is_log=bool(data.get("is_log")),
-            paths=tuple(PathSeen._from(each) for each in _objects(data, "paths")),
-            generations=tuple(Generation._from(each) for each in _objects(data, "generations")),
+            paths=tuple(PathSeen._from(each) for each in _objects(data, "paths", least=1)),
+            generations=tuple(Generation._from(each) for each in _objects(data, "generations", least=1)),
             gone_ms=None if data.get("gone_ms") is None else _integer(data, "gone_ms"),
-            restored=None if restored is None else RestoredMark(**{f.name: _integer(restored, f.name) for f in fields(RestoredMark)}),
+            restored=None if restored is None else RestoredMark._from(_object(restored, "'restored'")),
         )
 
     def encode(self) -> bytes:
@@ -211,7 +215,7 @@ class Manifest:
                 for each in _objects(value, "sealed")
             ),
             pinned=bool(value.get("pinned")),
-            tags=tuple(str(tag) for tag in value.get("tags", [])),
+            tags=tuple(str(tag) for tag in _list(value, "tags")) if "tags" in value else (),
         )
 
 
@@ -244,11 +248,18 @@ def _object(value: object, what: str) -> Mapping[str, Any]:
     return value
 
 
-def _objects(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def _objects(value: Mapping[str, Any], key: str, *, least: int = 0) -> list[Mapping[str, Any]]:
+    found = _list(value, key)
+    if len(found) < least:
+        raise ValueError(f"{key!r} is empty")
+    return [_object(each, f"an entry of {key!r}") for each in found]
+
+
+def _list(value: Mapping[str, Any], key: str) -> list[Any]:
     found = value.get(key)
     if not isinstance(found, list):
         raise ValueError(f"{key!r} is no list")
-    return [_object(each, f"an entry of {key!r}") for each in found]
+    return found
 
 
 def _text(value: Mapping[str, Any], key: str) -> str:

@@ -57,8 +57,12 @@ class Footer:
     index_frame: Frame
 
     def index(self, source: ReadAt) -> RecordIndex:
-        """The record index; read only when asked for."""
-        return RecordIndex.decode(_unwrap(source, self.index_frame, _INDEX_TAG))
+        """The record index; read only when asked for. FrameError where it is damaged."""
+        payload = _unwrap(source, self.index_frame, _INDEX_TAG)
+        try:
+            return RecordIndex.decode(payload)
+        except ValueError as error:
+            raise FrameError(self.index_frame.offset, f"the segment's index is wrong ({error})") from error
 
 
 def close(data: list[Frame], meta: SegmentMeta, index: RecordIndex) -> bytes:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from coldtrail import indexes
 from coldtrail.catalog import StreamRow, changed, text_facts
+from coldtrail.errors import CorruptionError
 from coldtrail.format.frames import Compressor
 from coldtrail.format.manifest import Stamp
 from coldtrail.home import Home
@@ -22,6 +23,10 @@ ROLL_INDEX_BYTES = 24 << 20  # about half a million records: their index is held
 _INDEXERS_MAX = 64  # how many streams' unfinished records are kept in memory
 
 
+class SetAsideError(CorruptionError):
+    """The open segment holds less than the row says, for a damaged one was cut to what is whole; nothing was appended to it."""
+
+
 class Appender:
     """Writes batches of plain bytes, each durable when `write` returns. One thread's alone."""
 
@@ -35,6 +40,8 @@ class Appender:
         indexer = self._indexer(row) if row.is_log else None
         rolled = row.rolled
         with self._segment(row) as segment:
+            if segment.end != row.held:
+                raise SetAsideError(segment.path, segment.size, "was damaged from here on, and set aside")
             rolled |= segment.start == row.held > 0
             parts = (plain[at : at + FRAME_BYTES] for at in range(0, len(plain), FRAME_BYTES))
             segment.append([(self._compressor.frame(part), len(part)) for part in parts], stamp)

@@ -13,7 +13,7 @@ from coldtrail.format.manifest import Stamp
 from coldtrail.home import Home
 from coldtrail.sessions import refresh
 from coldtrail.stage import identify, prove
-from coldtrail.stage.append import Appender
+from coldtrail.stage.append import Appender, SetAsideError
 from coldtrail.stage.rebuild import remade_row, stored_bytes
 from coldtrail.stage.relate import next_generation
 from coldtrail.stage.source import opened
@@ -63,7 +63,10 @@ class Capture:
         if same and (row.held >= found.stat.st_size or found.is_twin):
             return Taken(Outcome.UNCHANGED, row=row)
         with self._home.changing(row.session):
-            return self._take_locked(row, found, whole or same)
+            try:
+                return self._take_locked(row, found, whole or same)
+            except SetAsideError:  # now the store has less than the row says, which is settled first
+                return self._take_locked(row, found, whole or same)
 
     def check(self, row: StreamRow) -> bool:
         """Compare a file whole with what we hold of it; where they differ a new generation begins. False: they differed."""

@@ -144,7 +144,7 @@ class Compactor:
                 if stamp is not None:
                     fresh = self._home.store.meta(meta.stream) or meta
                     newest = fresh.newest
-                    if stamp.at_ms >= newest.stamp.at_ms:
+                    if stamp.end > newest.stamp.end:
                         self._home.store.write_meta(fresh.with_generation(replace(newest, stamp=stamp)))
                 OpenSegment.create(folder, end).close()
                 row = self._home.catalog.stream(meta.stream)

@@ -14,7 +14,7 @@ from coldtrail.home import Home, new_id
 from coldtrail.model import Role
 from coldtrail.sessions import refresh
 from coldtrail.stage import prove
-from coldtrail.stage.source import head, opened
+from coldtrail.stage.source import decoded, head, opened
 
 LOG_SUFFIX = ".jsonl"
 
@@ -28,32 +28,41 @@ def find(home: Home, found: Candidate) -> StreamRow | None:
     place = found.source.agent.place(found.rel, lambda: head(found.file, HEAD_BYTES))
     if place is None:
         return None
-    moved = _moved(home, found, place)
+    place = replace(place, session_id=_writable(place.session_id), scope=_writable(place.scope))
+    same_inode = home.catalog.streams_with(identity=prove.identity(found.stat))
+    real = os.path.realpath(os.fsencode(found.file))
+    for row in same_inode:
+        if os.path.realpath(row.path) == real:  # links to folders give all below them a second name
+            return row
+    moved = _moved(home, found, place, same_inode)
     if moved is not None:
         return _follow(home, moved, found, place)
     return _begin(home, found, place)
 
 
-def _moved(home: Home, found: Candidate, place: Place) -> StreamRow | None:
-    """The stream that was elsewhere until now: its old path is free, and the file begins with its bytes."""
-    same_inode = home.catalog.streams_with(identity=prove.identity(found.stat))
+def _writable(name: str) -> str:
+    """A name as UTF-8 can hold it, still unlike any other; file names may be any bytes."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _moved(home: Home, found: Candidate, place: Place, same_inode: list[StreamRow]) -> StreamRow | None:
+    """The stream that was elsewhere in its source until now: its old path is free, and the file begins with its bytes."""
     same_id = home.catalog.streams_with(session_id=place.session_id, source=found.source.name)
     name = os.path.basename(os.fsencode(found.path))
-    for row in same_inode + [row for row in same_id if os.path.basename(row.path) == name and row.role == place.role]:
-        if not os.path.lexists(row.path) and row.held and not found.is_twin and _begins_so(home, row, found):
+    same_name = [row for row in same_id if os.path.basename(row.path) == name and row.role == place.role]
+    for row in [row for row in same_inode if row.source == found.source.name] + same_name:
+        if not os.path.lexists(row.path) and row.held and _begins_so(home, row, found):
             return row
     return None
 
 
 def _begins_so(home: Home, row: StreamRow, found: Candidate) -> bool:
-    if found.stat.st_size < row.held:
-        return False
+    plain = home.plain_of(row.source, row.stream, row.generation)
     with opened(found.file) as fd:
-        if not prove.ends_match(row, fd):
-            return False
-        return row.identity == prove.identity(found.stat) or prove.same_bytes(
-            home.plain_of(row.source, row.stream, row.generation), row.held, fd
-        )
+        if found.is_twin:
+            return prove.begins_with(decoded(found.file, fd), plain, row.held) is not None
+        same_file = row.identity == prove.identity(found.stat)
+        return prove.ends_match(row, fd) and (same_file or prove.same_bytes(plain, row.held, fd))
 
 
 def known_meta(home: Home, row: StreamRow) -> StreamMeta:
@@ -69,7 +78,8 @@ def _follow(home: Home, row: StreamRow, found: Candidate, place: Place) -> Strea
     with home.changing(row.session):
         meta = known_meta(home, row)
         path = _path_seen(home, found)
-        home.store.write_meta(replace(meta, paths=(*meta.paths, path), scope=place.scope, gone_ms=None))
+        root = str(found.source.root)  # the source itself may lie elsewhere now
+        home.store.write_meta(replace(meta, paths=(*meta.paths, path), root=root, scope=place.scope, gone_ms=None))
         row = changed(row, path=os.fsencode(found.path), scope=place.scope, gone_ms=None)
         with home.catalog.transaction():
             home.catalog.put(row)
@@ -104,7 +114,9 @@ def _begin(home: Home, found: Candidate, place: Place) -> StreamRow:
     with home.changing(session):
         home.store.write_meta(meta)
         row = row_of(meta)
-        home.catalog.put(row)
+        with home.catalog.transaction():
+            home.catalog.put(row)
+            refresh(home, session)
     return row
 
 
@@ -129,7 +141,14 @@ def _session_of(home: Home, found: Candidate, place: Place) -> str:
     """The session that a new stream joins: same source, same agent's id, and a scope that does not contradict it."""
     rows = home.catalog.streams_with(session_id=place.session_id, source=found.source.name)
     for row in sorted(rows, key=lambda row: (row.role != Role.MAIN, row.gone_ms is not None, row.stream)):
-        scopes = {each.scope for each in rows if each.session == row.session and each.scope}
-        if not place.scope or not scopes or place.scope in scopes:
+        members = [each for each in rows if each.session == row.session]
+        scopes = {each.scope for each in members if each.scope}
+        if not place.scope or not scopes or place.scope in scopes or (place.role is not Role.MAIN and _has_left(members)):
             return row.session
     return new_id()
+
+
+def _has_left(members: list[StreamRow]) -> bool:
+    """Whether the session's main log is no longer where it was: it has moved, and what lies beside it was met first."""
+    mains = [row for row in members if row.role == Role.MAIN]
+    return bool(mains) and not any(os.path.lexists(row.path) for row in mains)

@@ -90,7 +90,7 @@ def _nameless(folder: Path) -> int | None:
 def _folder_outside(folder: Path, root: Path, home: Path) -> Path:
     """A folder on the same device that no agent looks into; RefusedError where there is none."""
     device = folder.stat().st_dev
-    for candidate in (home, *root.parents):
+    for candidate in (*root.parents, home) if root in home.parents else (home, *root.parents):
         if candidate.is_dir() and candidate.stat().st_dev == device and os.access(candidate, os.W_OK | os.X_OK):
             return candidate
     raise RefusedError(

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 
 from coldtrail.catalog import StreamRow, changed
+from coldtrail.errors import CorruptionError
 from coldtrail.plain import Plain
 
 HEAD_BYTES = 4 << 10
@@ -58,29 +59,39 @@ def digest(data: bytes) -> bytes:
 
 
 def same_bytes(plain: Plain, end: int, fd: int) -> bool:
-    """Whether the file begins with the `end` bytes that we hold, compared one by one."""
-    for offset, held in plain.read(0, end):
-        for at in range(0, len(held), _COMPARE_BYTES):
-            part = held[at : at + _COMPARE_BYTES]
-            if os.pread(fd, len(part), offset + at) != part:
-                return False
+    """Whether the file begins with the `end` bytes that we hold, compared one by one; not, where our copy is damaged.
+
+    So the file is captured anew, for it may soon be the only whole copy.
+    """
+    try:
+        for offset, held in plain.read(0, end):
+            for at in range(0, len(held), _COMPARE_BYTES):
+                part = held[at : at + _COMPARE_BYTES]
+                if os.pread(fd, len(part), offset + at) != part:
+                    return False
+    except CorruptionError:
+        return False
     return True
 
 
 def begins_with(chunks: Iterable[bytes], plain: Plain, end: int) -> bytes | None:
-    """What follows in the first uneven chunk once `chunks` have repeated the `end` bytes that we hold; None where they differ.
+    """What follows in the first uneven chunk once `chunks` have repeated the `end` bytes that we hold.
 
-    `chunks` is left right behind that chunk, so the caller goes on with what this gives and then with the rest.
+    None where they differ, or our copy is damaged. `chunks` is left right behind that chunk, so the caller goes on with what
+    this gives and then with the rest.
     """
     rest = b""
     source = iter(chunks)
-    for _, held in plain.read(0, end):
-        while len(rest) < len(held):
-            more = next(source, None)
-            if more is None:
+    try:
+        for _, held in plain.read(0, end):
+            while len(rest) < len(held):
+                more = next(source, None)
+                if more is None:
+                    return None
+                rest += more
+            if not rest.startswith(held):
                 return None
-            rest += more
-        if not rest.startswith(held):
-            return None
-        rest = rest[len(held) :]
+            rest = rest[len(held) :]
+    except CorruptionError:
+        return None
     return rest

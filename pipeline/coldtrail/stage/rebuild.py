@@ -220,8 +220,9 @@ def _remade_session(home: Home, old: _Known, metas: list[StreamMeta], manifest: 
     return rows, describe(in_order([*rows, *newer]), metas[0].host, int(manifest.pinned), tags)
 
 
-# What the next compaction finds out by itself: a catalog that differs in it is right all the same.
-_HINTS = frozenset({"rolled", "settled"})
+# A catalog that differs in these is right all the same: the next compaction finds them out by itself, and the files do not tell
+# growth from a touch.
+_HINTS = frozenset({"rolled", "settled", "grew_ms"})
 
 
 def _session_differences(home: Home, old: _Known, session: str, metas: list[StreamMeta], manifest: Manifest | None) -> Iterator[Difference]:

@@ -47,6 +47,7 @@ class Scanner:
         """`faults` are the exceptions that stay one file's own; the service gives all there are."""
         self._home, self._progress, self._faults = home, progress, faults
         self._capture = Capture(home)
+        self._wrong: set[bytes] = set()  # places that something is wrong with, as this pass has found
 
     def scan(self, sources: Iterable[Source], *, whole: bool = False) -> Tally:
         """Look at every file of every source: the most urgent and the newest first.
@@ -54,6 +55,7 @@ class Scanner:
         A source whose root is not there is passed over: an unmounted disk is no deletion.
         """
         tally = Tally()
+        self._wrong.clear()
         there = [source for source in sources if self._is_there(source)]
         todo = [found for source in there for found in walk(source, self._note_problem)]
         tally.found = len(todo)
@@ -61,8 +63,10 @@ class Scanner:
         days = {source.root: source.agent.sweep_days(source.root) for source in there}
         for found in sorted(todo, key=lambda found: urgency(found, days[found.source.root], now_ms)):
             self._take(found, tally, whole=whole)
-        self._mark_gone(there, {os.fsencode(found.path) for found in todo}, tally)
+        present = {os.fsencode(found.path) for found in todo}
+        self._mark_gone(there, present, tally)
         self._check_due(tally)
+        self._forget_mended(there, present)
         return tally
 
     def look(self, sources: Iterable[Source], paths: Iterable[Path]) -> Tally:
@@ -70,9 +74,8 @@ class Scanner:
         tally, listed = Tally(), list(sources)
         for path in paths:
             for source in listed:
-                if path == source.root or source.root in path.parents:
+                if path == source.root or source.root in path.parents:  # of several, whose roots lie in each other, any may know it
                     self._look_at(source, path, tally)
-                    break
         return tally
 
     def _look_at(self, source: Source, path: Path, tally: Tally) -> None:
@@ -81,7 +84,7 @@ class Scanner:
             tally.found += 1
             self._take(found, tally, whole=False)
         elif self._is_there(source):
-            below = path if path.is_dir() else path.parent
+            below = path if os.path.isdir(path) else path.parent
             if below == source.root or source.root in below.parents:
                 self._look_below(source, below, tally)
 
@@ -112,7 +115,7 @@ class Scanner:
         place = os.fsencode(found.path)
         tally.looked += 1
         fault = self._home.catalog.fault(place)
-        if fault is not None and fault.next_ms > self._home.now_ms():
+        if fault is not None and fault.waits(self._home.now_ms()):
             return
         try:
             taken = self._capture.take(found, whole=whole)
@@ -132,6 +135,7 @@ class Scanner:
     def _note_fault(self, place: bytes, error: Exception, tally: Tally) -> None:
         hint = error.hint if isinstance(error, ColdtrailError) else "it is tried again later; if it stays, please report it"
         fault = self._home.catalog.note_fault(place, _said(error), hint, self._home.now_ms(), BACK_OFF_MS)
+        self._wrong.add(place)
         tally.failed += 1
         if fault.tries <= _QUICK_TRIES:
             tally.later.append(Path(os.fsdecode(place)))
@@ -139,17 +143,21 @@ class Scanner:
     def _note_problem(self, path: Path, error: OSError) -> None:
         hint = "give the user that runs coldtrail the right to read it" if isinstance(error, PermissionError) else ""
         self._home.catalog.note_fault(os.fsencode(path), error.strerror or str(error), hint, self._home.now_ms(), BACK_OFF_MS)
+        self._wrong.add(os.fsencode(path))
 
     def _mark_gone(self, sources: list[Source], present: set[bytes], tally: Tally, *, below: bytes = b"") -> None:
         """Take down which streams' files are no longer there; what was captured of them stays."""
         for source in sources:
-            for row in self._home.catalog.streams_below(below or os.fsencode(source.root) + b"/"):
-                if row.gone_ms is None and row.path not in present and _is_gone(row.path):
-                    try:
-                        self._gone(row)
-                        tally.gone += 1
-                    except self._faults as error:
-                        self._note_fault(row.path, error, tally)
+            rows = self._home.catalog.streams_below(below or os.fsencode(source.root) + b"/")
+            gone = [row for row in rows if row.gone_ms is None and row.path not in present and _is_gone(row.path)]
+            if all(_was_on_another_disk(row) for row in gone) and not any(row.path in present for row in rows):
+                continue  # an empty folder is what an unmounted disk leaves
+            for row in gone:
+                try:
+                    self._gone(row)
+                    tally.gone += 1
+                except self._faults as error:
+                    self._note_fault(row.path, error, tally)
 
     def _gone(self, row: StreamRow) -> None:
         with self._home.changing(row.session):
@@ -171,6 +179,13 @@ class Scanner:
             except self._faults as error:
                 self._note_fault(row.path, error, tally)
 
+    def _forget_mended(self, sources: list[Source], present: set[bytes]) -> None:
+        """Of folders and of files that are gone nobody else says that nothing is wrong with them any more."""
+        roots = tuple(os.fsencode(source.root) + b"/" for source in sources)
+        for fault in self._home.catalog.faults():
+            if fault.place.startswith(roots) and fault.place not in present | self._wrong:
+                self._home.catalog.clear_fault(fault.place)
+
 
 def urgency(found: Candidate, days: float | None, now_ms: int) -> tuple[int, float]:
     """Sorts first what its agent, which deletes logs after so many `days`, will delete soon; then the newest."""
@@ -186,11 +201,28 @@ def _said(error: Exception) -> str:
 
 
 def _is_gone(path: bytes) -> bool:
-    """Whether nothing is at a path, neither the file nor a folder that cannot be read."""
+    """Whether nothing is at a path: neither the file, nor a folder that cannot be read, nor a link to a disk that is not mounted."""
     try:
         os.lstat(path)
     except FileNotFoundError:
-        return True
+        left = _last_there(path)
+        return os.path.exists(left) or not os.path.islink(left)
     except OSError:
         return False
     return False
+
+
+def _was_on_another_disk(row: StreamRow) -> bool:
+    """Whether a file lay on another device than what is left of the folders on its way."""
+    try:
+        device = os.stat(_last_there(row.path)).st_dev
+    except OSError:
+        return False
+    return bool(row.identity) and not row.identity.startswith(f"{device}:")
+
+
+def _last_there(path: bytes) -> bytes:
+    """The longest beginning of a path at which there is something, be it a link that leads nowhere."""
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path

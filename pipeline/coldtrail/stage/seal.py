@@ -115,7 +115,7 @@ class _Describer:
     def _join(self, plain: Plain, piece: Piece) -> int:
         with closing(plain.segment(piece)) as source:
             footer = source.footer()
-            for row in footer.index(source.source).rows():
+            for row in source.index(footer).rows():
                 self.index.add(row)
         self.facts.merge(Facts.from_json(footer.meta.facts))
         self._at = footer.meta.end
@@ -137,7 +137,7 @@ def _before(plain: Plain, start: int) -> tuple[int | None, int]:
         if piece.end == start and not piece.name.is_open:
             with closing(plain.segment(piece)) as source:
                 footer = source.footer()
-                return footer.index(source.source).running_ms, start - footer.meta.tail_bytes
+                return source.index(footer).running_ms, start - footer.meta.tail_bytes
     return None, start
 
 

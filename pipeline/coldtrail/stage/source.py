@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coldtrail.errors import SourceError
+from coldtrail.format.frames import FrameError, decode_foreign
 
+_STEP_BYTES = 1 << 20
 _HINTS = {
     PermissionError: "give the user that runs coldtrail the right to read it",
     FileNotFoundError: "it has just gone; what was captured of it is kept",
@@ -35,6 +37,14 @@ def head(path: Path, length: int) -> bytes:
     """The first bytes of a file; SourceError where it cannot be read."""
     with opened(path) as fd:
         return os.pread(fd, length, 0)
+
+
+def decoded(path: Path, fd: int) -> Iterator[bytes]:
+    """The content of a file that its agent has compressed; SourceError where it does not decode to its end."""
+    try:
+        yield from decode_foreign(chunks(fd, _STEP_BYTES))
+    except FrameError as error:
+        raise SourceError(path, str(error), hint="perhaps it is still being written; it is tried again later") from error
 
 
 def chunks(fd: int, size: int) -> Iterator[bytes]:

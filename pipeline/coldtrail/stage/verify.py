@@ -150,7 +150,7 @@ def _segment_bytes(plain: Plain, piece: Piece, verdict: Verdict) -> Iterator[byt
         if piece.name.is_open:
             return
         about = segment.footer()
-        about.index(segment.source)
+        segment.index(about)
         if (about.meta.start, about.meta.end, at) != (piece.name.start, piece.name.end, piece.name.end):
             raise CorruptionError(segment.source.label, 0, f"holds plain bytes {about.meta.start} to {at}, which is not what its name says")
         if about.meta.sha256 != digest.hexdigest():

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from coldtrail.catalog import StreamRow, changed, text_facts
 from coldtrail.errors import SourceError
-from coldtrail.format.frames import FrameError, decode_foreign
 from coldtrail.format.manifest import Stamp
 from coldtrail.home import Home
 from coldtrail.indexer import DOCUMENT_MAX_BYTES, document_facts
@@ -20,7 +19,7 @@ from coldtrail.stage import prove
 from coldtrail.stage.append import Appender
 from coldtrail.stage.identify import known_meta
 from coldtrail.stage.relate import next_generation
-from coldtrail.stage.source import chunks
+from coldtrail.stage.source import chunks, decoded
 
 _BATCH_BYTES = 8 << 20
 
@@ -39,30 +38,26 @@ def take_document(home: Home, appender: Appender, row: StreamRow, fd: int) -> St
         raise _unsteady(row)
     if row.held:
         row = next_generation(home, row, fd, found, mixed=False)
-    row = _append(home, appender, row, found, itertools.chain([first], _rest(fd, len(first))))
+    row = _append(home, appender, row, found, itertools.chain([first], _rest(fd, len(first), found.st_size)))
     if _differs(fd, found) and len(first) < found.st_size:
         _drop_newest(home, row)
         raise _unsteady(row)
-    if row.role == Role.MAIN and len(first) == row.held and row.held <= DOCUMENT_MAX_BYTES:
-        row = changed(row, facts=text_facts(document_facts(home.agents[row.agent], first).to_json()))
+    if row.role == Role.MAIN and row.held <= DOCUMENT_MAX_BYTES:
+        held = b"".join(data for _, data in home.plain_of(row.source, row.stream, row.generation).read(0, row.held))
+        row = changed(row, facts=text_facts(document_facts(home.agents[row.agent], held).to_json()))
     return prove.seen(row, found)
 
 
 def take_twin(home: Home, appender: Appender, row: StreamRow, fd: int) -> StreamRow:
     """A log of which only the agent's own compressed form is there: its plain bytes are compared, only new ones captured."""
-    found = os.fstat(fd)
-    try:
-        plain = decode_foreign(chunks(fd, 1 << 20))
-        rest = prove.begins_with(plain, home.plain_of(row.source, row.stream, row.generation), row.held)
-        if rest is None:
-            row = next_generation(home, row, fd, found, mixed=False)
-            plain, rest = decode_foreign(chunks(fd, 1 << 20)), b""
-        row = _append(home, appender, row, found, itertools.chain([rest], plain))
-    except FrameError as error:
-        raise SourceError(
-            os.fsdecode(row.path) + ".zst", str(error), hint="perhaps it is still being written; it is tried again later"
-        ) from error
-    return prove.seen(row, found)
+    found, file = os.fstat(fd), Path(os.fsdecode(row.path) + ".zst")
+    plain = decoded(file, fd)
+    rest = prove.begins_with(plain, home.plain_of(row.source, row.stream, row.generation), row.held)
+    if rest is None:
+        row = next_generation(home, row, fd, found, mixed=False)
+        plain, rest = decoded(file, fd), b""
+    row = _append(home, appender, row, found, itertools.chain([rest], plain))
+    return prove.seen(changed(row, check_due=0), found)  # every byte was compared
 
 
 def _append(home: Home, appender: Appender, row: StreamRow, found: os.stat_result, parts: Iterable[bytes]) -> StreamRow:
@@ -91,8 +86,8 @@ def _batches(parts: Iterable[bytes]) -> Iterator[bytes]:
         yield b"".join(held)
 
 
-def _rest(fd: int, at: int) -> Iterator[bytes]:
-    while data := os.pread(fd, _BATCH_BYTES, at):
+def _rest(fd: int, at: int, end: int) -> Iterator[bytes]:
+    while data := os.pread(fd, min(_BATCH_BYTES, end - at), at):
         yield data
         at += len(data)
 
