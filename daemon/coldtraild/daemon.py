@@ -117,6 +117,7 @@ class Daemon:
 
     def _compact(self) -> None:
         with open_home(self._found) as home:
+            jobs.checkpoint(home, self._found, self._stopping.is_set)
             done = jobs.compact(home, self._found, self._stopping.is_set)
         if done.segments:
             log.info(

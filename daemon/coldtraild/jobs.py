@@ -13,6 +13,8 @@ from coldtrail.agents.walk import Source
 from coldtrail.client import Settings, find_sources, open_home
 from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.home import Home
+from coldtrail.stage.checkpoint import Policy, advance
+from coldtrail.stage.checkpoint import due as due_for_checkpoint
 from coldtrail.stage.compact import Compactor, due
 from coldtrail.stage.rebuild import adopt, rebuild, tidy
 from coldtrail.stage.scan import BACK_OFF_MS, Scanner, Tally
@@ -78,6 +80,23 @@ def compact(home: Home, found: Settings, stopping: Callable[[], bool]) -> Compac
         done.segments += made.sealed
         done.plain_bytes += made.plain_bytes
     return done
+
+
+def checkpoint(home: Home, found: Settings, stopping: Callable[[], bool]) -> int:
+    """Make the checkpoints that are due, one log after the other; gives how many. What fails is made another time."""
+    wanted = found.config.checkpoint
+    policy = Policy(wanted.every_events, wanted.every_ms, frozenset(wanted.on))
+    made = 0
+    for row in due_for_checkpoint(home):
+        if stopping():
+            break
+        try:
+            made += advance(home, row, policy)
+        except StoreFullError:
+            raise
+        except Exception:
+            log.exception("stream %(stream)s: no checkpoint made", {"stream": row.stream})
+    return made
 
 
 class Capturing:

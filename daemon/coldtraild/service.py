@@ -74,6 +74,7 @@ def _once(found: Settings) -> int:
     with open_home(found) as home:
         jobs.prepare(home)
         tally = Scanner(home, Told().progress, faults=(Exception,)).scan(found.sources, whole=True)
+        jobs.checkpoint(home, found, lambda: False)
         done = jobs.compact(home, found, lambda: False)
         _sum_up(tally, done)
         for fault in home.catalog.faults():

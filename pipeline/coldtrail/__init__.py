@@ -1,6 +1,6 @@
 """coldtrail: AI agents' sessions, captured while they grow, kept, and put back byte for byte."""
 
-from coldtrail.client import Session, Trail, open  # noqa: A004 - the face's word: coldtrail.open()
+from coldtrail.client import Trail, open  # noqa: A004 - the face's word: coldtrail.open()
 from coldtrail.errors import (
     AmbiguousError,
     ColdtrailError,
@@ -15,6 +15,7 @@ from coldtrail.errors import (
     UsageError,
 )
 from coldtrail.model import Event, EventType, Gap, Position
+from coldtrail.session import Recovered, Session
 
 __all__ = [
     "AmbiguousError",
@@ -27,6 +28,7 @@ __all__ = [
     "LockedError",
     "NotFoundError",
     "Position",
+    "Recovered",
     "RefusedError",
     "Session",
     "SourceError",

@@ -14,7 +14,7 @@ from coldtrail import durable
 from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.format import lines
 
-VERSION = 1
+VERSION = 2
 WAIT_MAX_MS = 3_600_000  # what fails is tried again after so long at the latest
 _BUSY_MS = 30_000
 
@@ -53,6 +53,7 @@ class StreamRow:
     check_due: int = 0  # the file changed without growing: compare it whole
     rolled: int = 0  # open segments that will not grow any more wait to be sealed
     settled: int = 0  # compaction found nothing left to do
+    checkpointed: int = 0  # where the checkpoint stage has come to
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +138,12 @@ class Catalog:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, VERSION):
+        if version > VERSION:
             raise sqlite3.DatabaseError(f"version {version}; this coldtrail reads version {VERSION}")
         if version == VERSION:
             return
+        for table in _TABLES.values():  # an older one is a cache all the same: it is made again
+            db.execute(f"DROP TABLE IF EXISTS {table}")
         for kind, table in _TABLES.items():
             columns = ", ".join(f.name + (" PRIMARY KEY" if f.name == _KEYS[kind] else "") for f in fields(kind))
             db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) WITHOUT ROWID")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from coldtrail.plain import Piece, Plain
 
 INDEX_NAME = "index"
 _STEP_BYTES = 4 << 20
+_RESOLVE_MAX = 50  # how often a segment may vanish under a reader before it gives up
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,13 @@ def to_read(plain: Plain, agent: Agent, folder: Path, gaps: list[Gap] | None = N
 
 def sealed(plain: Plain, agent: Agent, gaps: list[Gap] | None) -> list[Indexed]:
     """Index and facts of the sealed segments, from their footers; from the bytes where a footer is damaged."""
+    for _ in range(_RESOLVE_MAX):
+        with contextlib.suppress(FileNotFoundError):  # compacted since it was listed: what took its place is looked for
+            return _sealed(plain, agent, gaps)
+    raise CorruptionError(f"stream {plain.stream}, generation {plain.generation}", 0, "its segments keep vanishing")
+
+
+def _sealed(plain: Plain, agent: Agent, gaps: list[Gap] | None) -> list[Indexed]:
     found: list[Indexed] = []
     for piece in cover(plain):
         if piece.name.is_open:

@@ -46,6 +46,15 @@ class Relation(StrEnum):
     RESTORED = "restored"  # coldtrail put the file back, joined from several generations
 
 
+class Ids(StrEnum):
+    """What the ids of an agent's records are good for."""
+
+    LOOSE = "loose"  # for nothing: order is the file's
+    CHAINED = "chained"  # each record names its parent: the conversation is the chain that ends in the last one
+    RESTATED = "restated"  # a record that comes again under its id takes the place of the one before
+    UNIQUE = "unique"  # a record that comes again under its id is the same one, written twice
+
+
 class RecordKind(IntEnum):
     """What a span of bytes is; the number stands in the index."""
 

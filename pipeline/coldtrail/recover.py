@@ -70,7 +70,7 @@ class StreamReader:
 
     def __init__(self, home: Home, meta: StreamMeta, *, generation: int | None = None) -> None:
         self._home, self.meta = home, meta
-        self._agent: Agent = home.agents[meta.agent]
+        self.agent: Agent = home.agents[meta.agent]
         self.gaps: list[Gap] = []
         self.chain = [each.number for each in meta.chain(generation)]
         self._contents: dict[int, Content] = {}
@@ -88,7 +88,8 @@ class StreamReader:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _content(self, number: int) -> Content:
+    def content(self, number: int) -> Content:
+        """A generation's bytes by place."""
         if number not in self._contents:
             live = Path(self.meta.path) if number == self.meta.newest.number else None
             self._contents[number] = Content(self._home.plain(self.meta, number), self.gaps, live)
@@ -97,20 +98,20 @@ class StreamReader:
     def raw(self) -> Iterator[bytes]:
         """Every byte of the chain, joined, and what the live file has beyond it; CorruptionError at a damaged place."""
         for number in self.chain:
-            content = self._content(number)
+            content = self.content(number)
             yield from content.stream(0, content.end)
 
     def placed(self, wanted: Selection) -> Iterator[Placed]:
         """The records selected, in order; frames that hold none of them are not decoded."""
         for number, row in self.rows(wanted):
-            raw = self._content(number).get(row.offset, row.offset + row.length)
+            raw = self.content(number).get(row.offset, row.offset + row.length)
             if len(raw) < row.length:
                 continue  # a gap, which is noted
             if row.kind != RecordKind.DATA:
                 yield Placed(number, Record(row.offset, row.length, RecordKind(row.kind)), raw, None)
                 continue
             for record in read_line(raw, row.offset):
-                yield Placed(number, record, raw, read_record(self._agent, record))
+                yield Placed(number, record, raw, read_record(self.agent, record))
 
     def rows(self, wanted: Selection) -> Iterator[tuple[int, Row]]:
         """The index rows selected, each with its generation."""
@@ -127,10 +128,10 @@ class StreamReader:
 
     def _indexes(self, number: int) -> list[RecordIndex]:
         if number not in self._runs:
-            content = self._content(number)
+            content = self.content(number)
             if self.meta.is_log:
                 folder = self._home.layout.generation(self.meta.stream, number)
-                runs = indexes.to_read(self._home.plain(self.meta, number), self._agent, folder, self.gaps)
+                runs = indexes.to_read(self._home.plain(self.meta, number), self.agent, folder, self.gaps)
                 runs.append(self._tail(content, runs))
             else:
                 runs = [self._document(content)]
@@ -144,16 +145,16 @@ class StreamReader:
         splitter = LineSplitter(start)
         for at in range(start, content.end, _STEP_BYTES):
             for record in splitter.feed(content.get(at, min(at + _STEP_BYTES, content.end))):
-                index.add(row_of(record, read_record(self._agent, record)))
+                index.add(row_of(record, read_record(self.agent, record)))
         for record in splitter.finish():
-            index.add(row_of(record, read_record(self._agent, record)))
+            index.add(row_of(record, read_record(self.agent, record)))
         return index
 
     def _document(self, content: Content) -> RecordIndex:
         """A file rewritten whole, as its records."""
         index = RecordIndex()
         for record in read_line(content.get(0, content.end), 0):
-            index.add(row_of(record, read_record(self._agent, record)))
+            index.add(row_of(record, read_record(self.agent, record)))
         return index
 
     def locate(self, moment: Moment) -> Position:
@@ -165,6 +166,14 @@ class StreamReader:
         if isinstance(moment, RecordNumber):
             return self._by_number(moment.number)
         return self._by_time(moment)
+
+    def before(self, position: Position) -> Position | None:
+        """The record before that at `position`; None where it is the first."""
+        last = None
+        for generation, row in self.rows(Selection(until=position)):
+            if (generation, row.offset) < (position.generation, position.offset):
+                last = Position(generation, row.offset)
+        return last
 
     def _by_id(self, record_id: str) -> Position:
         wanted = self.placed(Selection(id=record_id))

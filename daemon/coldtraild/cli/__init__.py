@@ -13,7 +13,7 @@ import click
 from coldtraild.cli.asked import Asked
 from coldtraild.cli.ending import DEBUG, ended, tell_bug
 
-NAMES = ("run", "status", "ls", "show", "events", "restore", "verify", "rebuild", "pin", "unpin", "config", "completion")
+NAMES = ("run", "status", "ls", "show", "events", "state", "restore", "verify", "rebuild", "pin", "unpin", "config", "completion")
 
 
 class Commands(click.Group):

@@ -15,8 +15,17 @@ Data = Mapping[str, object]
 
 def gist(event: Event) -> str:
     """The most telling of an event's data, its first GIST_CHARS, on one line."""
-    tell = _TELLERS.get(event.type, _fields)
-    return " ".join(tell(event.data)[: GIST_CHARS * 4].split())[:GIST_CHARS]
+    return one_line(_TELLERS.get(event.type, _fields)(event.data))
+
+
+def content_gist(content: object) -> str:
+    """A message's text, likewise."""
+    return one_line(text_of(content) or _json(content))
+
+
+def one_line(text: str) -> str:
+    """The first GIST_CHARS of a text, on one line."""
+    return " ".join(text[: GIST_CHARS * 4].split())[:GIST_CHARS]
 
 
 def _message(data: Data) -> str:

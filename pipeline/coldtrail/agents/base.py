@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from coldtrail.model import Reading, Role
+from coldtrail.model import Ids, Reading, Role
 
 HEAD_BYTES = 65_536  # how much of a file an agent may look at to tell whose it is
 
@@ -42,6 +42,10 @@ class Agent(Protocol):
     @property
     def folders(self) -> Sequence[str]:
         """The folders under a root that hold sessions, `/`-separated; `("",)` for the whole root."""
+
+    @property
+    def ids(self) -> Ids:
+        """What the ids of its records are good for."""
 
     def roots(self, env: Mapping[str, str], home: Path) -> Sequence[Path]:
         """Where this agent keeps its sessions on this machine; folders that need not exist."""

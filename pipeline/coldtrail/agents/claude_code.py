@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from coldtrail.agents.base import HEAD_BYTES, Agent, Place, RestoreAdvice
 from coldtrail.agents.reading import DAY_NS, command, fields_of, first_text, number, present, session_id_in, setting, time_ms, unknown, word
-from coldtrail.model import EventType, Meaning, Reading, Role, instant_text
+from coldtrail.model import EventType, Ids, Meaning, Reading, Role, instant_text
 
 _SWEEP_DAYS = 30.0
 _DENIED = frozenset({"memory"})  # beside the sessions' folders in a project's, but no session's
@@ -43,6 +43,7 @@ class ClaudeCode:
 
     name = "claude-code"
     folders = ("projects", "file-history")
+    ids = Ids.CHAINED
 
     def roots(self, env: Mapping[str, str], home: Path) -> Sequence[Path]:
         """Every config folder that a version of it has used, the one the environment names first."""

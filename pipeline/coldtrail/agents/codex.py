@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from coldtrail.agents.base import Agent, Place, RestoreAdvice
 from coldtrail.agents.reading import command, fields_of, first_text, number, present, time_ms, unknown, word
-from coldtrail.model import EventType, Meaning, Reading, Role
+from coldtrail.model import EventType, Ids, Meaning, Reading, Role
 
 _UUID_AT_END = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
 _CALLS = frozenset({
@@ -54,6 +54,7 @@ class Codex:
 
     name = "codex"
     folders = ("sessions", "archived_sessions")
+    ids = Ids.LOOSE
 
     def roots(self, env: Mapping[str, str], home: Path) -> Sequence[Path]:
         """CODEX_HOME, or `~/.codex`."""

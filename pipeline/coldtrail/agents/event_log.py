@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from coldtrail.agents.base import Agent
 from coldtrail.agents.jsonl import JsonlFolder
 from coldtrail.agents.reading import time_ms, unknown, word
-from coldtrail.model import EventType, Meaning, Reading
+from coldtrail.model import EventType, Ids, Meaning, Reading
 
 _TYPES = {kind.value: kind for kind in EventType if kind is not EventType.UNKNOWN}
 _ENVELOPE = frozenset({"type", "timestamp", "event_id"})
@@ -44,6 +44,7 @@ class EventLog(JsonlFolder):
     """A folder of logs whose records say their events outright."""
 
     name = "event-log"
+    ids = Ids.UNIQUE
 
     def read(self, value: object) -> Reading:
         """The event that the record names, its other fields as data."""

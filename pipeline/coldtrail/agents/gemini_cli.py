@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from coldtrail.agents.base import HEAD_BYTES, Agent, Place, RestoreAdvice
 from coldtrail.agents.reading import DAY_MS, command, fields_of, first_text, present, session_id_in, setting, time_ms, unknown, word
-from coldtrail.model import EventType, Meaning, Reading, Role, instant_text
+from coldtrail.model import EventType, Ids, Meaning, Reading, Role, instant_text
 
 _SWEEP = "30d"
 _SWEEP_LEAST = "1d"
@@ -32,6 +32,7 @@ class GeminiCli:
 
     name = "gemini-cli"
     folders = ("tmp",)
+    ids = Ids.RESTATED
 
     def roots(self, env: Mapping[str, str], home: Path) -> Sequence[Path]:
         """`.gemini` in GEMINI_CLI_HOME, which stands for the whole home, or in home; under macOS's sandbox in home's `.cache`."""

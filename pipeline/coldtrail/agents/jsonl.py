@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from coldtrail.agents.base import Agent, Place, RestoreAdvice
 from coldtrail.agents.reading import time_ms, unknown
-from coldtrail.model import Reading, Role
+from coldtrail.model import Ids, Reading, Role
 
 _TIME_KEYS = ("timestamp", "ts", "time", "created_at")
 
@@ -17,6 +17,7 @@ class JsonlFolder:
 
     name = "jsonl"
     folders: tuple[str, ...] = ("",)
+    ids = Ids.LOOSE
 
     def roots(self, env: Mapping[str, str], home: Path) -> Sequence[Path]:
         """None: these folders are named in the config."""

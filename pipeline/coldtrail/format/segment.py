@@ -12,7 +12,9 @@ from coldtrail.format.index import RecordIndex
 
 VERSION = 1
 BLOCK_BYTES = 1 << 20  # a SHA-256 is kept for each of these, counted from the generation's first byte
+_SKIPPABLE_HEAD_BYTES = 8
 _INDEX_TAG = b"CTix"
+_CHECKPOINTS_TAG = b"CTcp"
 _META_TAG = b"CTmd"
 
 
@@ -55,6 +57,13 @@ class Footer:
     data: tuple[Frame, ...]
     meta: SegmentMeta
     index_frame: Frame
+    checkpoints_frame: Frame | None
+
+    @property
+    def checkpoints_at(self) -> tuple[int, int] | None:
+        """From where to where in the file the table of checkpoints and they themselves lie; None: there are none."""
+        frame = self.checkpoints_frame
+        return None if frame is None else (frame.offset + _SKIPPABLE_HEAD_BYTES + len(_CHECKPOINTS_TAG), frame.end)
 
     def index(self, source: ReadAt) -> RecordIndex:
         """The record index; read only when asked for. FrameError where it is damaged."""
@@ -65,15 +74,16 @@ class Footer:
             raise FrameError(self.index_frame.offset, f"the segment's index is wrong ({error})") from error
 
 
-def close(data: list[Frame], meta: SegmentMeta, index: RecordIndex) -> bytes:
-    """What follows the data frames: the index, the metadata, the seek table."""
-    tail, listed = b"", list(data)
-    for tag, payload in ((_INDEX_TAG, index.encode()), (_META_TAG, lines.dumps(meta.to_json(), sort=True))):
-        frame = _wrap(tag, payload)
-        start = listed[-1].end if listed else 0
-        listed.append(Frame(start, len(frame), 0, skippable=True))
-        tail += frame
-    return tail + frames.seek_table(listed)
+def close(data: list[Frame], meta: SegmentMeta, index: RecordIndex, checkpoints: bytes = b"") -> bytes:
+    """What follows the data frames: the index, the checkpoints if there are any, the metadata, the seek table."""
+    parts = [_wrap(_INDEX_TAG, index.encode())]
+    if checkpoints:
+        parts.append(frames.skippable(_CHECKPOINTS_TAG + checkpoints))  # packed one by one, to be read one by one
+    parts.append(_wrap(_META_TAG, lines.dumps(meta.to_json(), sort=True)))
+    listed = list(data)
+    for part in parts:
+        listed.append(Frame(listed[-1].end if listed else 0, len(part), 0, skippable=True))
+    return b"".join(parts) + frames.seek_table(listed)
 
 
 def read_footer(source: ReadAt) -> Footer:
@@ -96,7 +106,7 @@ def read_footer(source: ReadAt) -> Footer:
     data = tuple(frame for frame in listed if not frame.skippable)
     if sum(frame.plain_length for frame in data) != meta.end - meta.start:
         raise FrameError(meta_frame.offset, "the seek table and the metadata differ about the segment's length")
-    return Footer(data, meta, tagged[_INDEX_TAG])
+    return Footer(data, meta, tagged[_INDEX_TAG], tagged.get(_CHECKPOINTS_TAG))
 
 
 def _wrap(tag: bytes, payload: bytes) -> bytes:

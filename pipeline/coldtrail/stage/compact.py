@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coldtrail import durable, indexes
+from coldtrail import checkpoints, durable, indexes
 from coldtrail.catalog import StreamRow, changed
 from coldtrail.errors import CorruptionError, LockedError, SourceError
 from coldtrail.format.manifest import Sealed, StreamMeta
@@ -212,10 +212,12 @@ class Compactor:
             for name in names:
                 durable.remove(folder / str(name))
             indexes.drop_index_file(folder)
+            checkpoints.drop_file(folder)
             with contextlib.suppress(OSError):
                 folder.rmdir()
         else:
             indexes.trim_index_file(folder, names[0].start)
+            checkpoints.trim_file(folder, names[0].start)
 
     @contextlib.contextmanager
     def _live(self, meta: StreamMeta) -> Iterator[int | None]:

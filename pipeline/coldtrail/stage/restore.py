@@ -168,7 +168,9 @@ def _there(home: Home, meta: StreamMeta, target: Path) -> Path | None:
         return target
     twin = target.with_name(target.name + TWIN_SUFFIX)
     named = PurePosixPath(target.name)
-    if home.agents[meta.agent].plain_path(PurePosixPath(twin.name)) == named and os.path.isfile(twin):  # False too where the name is too long
+    if home.agents[meta.agent].plain_path(PurePosixPath(twin.name)) == named and os.path.isfile(
+        twin
+    ):  # False too where the name is too long
         return twin
     return None
 

@@ -8,11 +8,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from coldtrail import durable, indexes
+from coldtrail import checkpoints, durable, indexes
 from coldtrail.agents.base import Agent
 from coldtrail.errors import CorruptionError
 from coldtrail.facts import Facts
 from coldtrail.format import segment
+from coldtrail.format.checkpoint import directory
 from coldtrail.format.frames import Compressor, Frame
 from coldtrail.format.index import RecordIndex
 from coldtrail.format.manifest import StreamMeta
@@ -69,7 +70,8 @@ def seal(home: Home, stream: StreamMeta, plain: Plain, order: Order, live_fd: in
             tail_bytes=order.end - describer.pending,
             facts=describer.facts.to_json(),
         )
-        durable.write_all(fd, segment.close(writer.frames, meta, describer.index), temp)
+        kept = _checkpoints(plain, home.layout.generation(stream.stream, plain.generation), order)
+        durable.write_all(fd, segment.close(writer.frames, meta, describer.index, kept), temp)
         durable.sync_fd(fd, temp)
         try:
             home.archive.publish(temp, key)
@@ -139,6 +141,16 @@ def _before(plain: Plain, start: int) -> tuple[int | None, int]:
                 footer = source.footer()
                 return source.index(footer).running_ms, start - footer.meta.tail_bytes
     return None, start
+
+
+def _checkpoints(plain: Plain, folder: Path, order: Order) -> bytes:
+    """The checkpoints within the segment, from its sealed sources and from the file beside the open ones; none is made."""
+    entries: dict[int, bytes] = {}
+    for piece in indexes.cover(plain):
+        if not piece.name.is_open and order.start <= piece.name.start and (piece.end or 0) <= order.end:
+            entries.update(checkpoints.sealed_entries(plain, piece))
+    entries.update(each for each in checkpoints.read_file(folder) if order.start < each[0] <= order.end)
+    return directory(sorted(entries.items())) if entries else b""
 
 
 def _copy(plain: Plain, order: Order, writer: _Writer, describer: _Describer, live_fd: int | None) -> bool:
