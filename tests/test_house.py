@@ -24,9 +24,9 @@ FLOORS = {
         (1, "errors model units"),
         (2, "config layout durable retention state facts moments filesource format"),
         (3, "agents"),
-        (4, "catalog store archive plain home indexer indexes sessions"),
-        (5, "stage content recover"),
-        (6, "writer client"),
+        (4, "catalog store archive plain home indexer indexes checkpoints sessions"),
+        (5, "stage content recover recovery"),
+        (6, "writer follow session client"),
     ),
     "coldtraild": ((7, "folders log health marks watch schedule"), (8, "jobs"), (9, "daemon service"), (10, "cli __main__")),
 }
@@ -59,7 +59,7 @@ NEVER = {
 BROAD = {"Exception", "BaseException"}
 
 FACE = {
-    "open", "Trail", "Session", "Event", "EventType", "Gap", "Position",
+    "open", "Trail", "Session", "Recovered", "Event", "EventType", "Gap", "Position",
     "ColdtrailError", "UsageError", "ConfigError", "NotFoundError", "AmbiguousError", "RefusedError", "LockedError",
     "UnverifiableError", "CorruptionError", "SourceError", "StoreFullError",
 }  # fmt: skip
@@ -245,7 +245,7 @@ def uses(module: Module) -> Iterator[tuple[str, int]]:
 
 def dotted(node: ast.expr, names: dict[str, str]) -> str | None:
     if isinstance(node, ast.Name):
-        return names.get(node.id)
+        return names.get(node.id) if isinstance(node.ctx, ast.Load) else None
     if isinstance(node, ast.Attribute):
         if node.attr == "expanduser":
             return "os.path.expanduser"
