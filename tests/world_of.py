@@ -6,12 +6,14 @@ import contextlib
 import importlib
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from coldtrail.agents import agent, agents
 from coldtrail.agents.walk import Source
+from coldtrail.catalog import Catalog
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
 from coldtrail.layout import Layout
@@ -43,8 +45,9 @@ SMALL = {
 @contextlib.contextmanager
 def small_sizes() -> Iterator[None]:
     """Batches, frames, segments and windows of kilobytes; with fsync left out, for a killed process loses nothing by that."""
-    before: list[tuple[object, str, object]] = [(os, "fsync", os.fsync)]
+    before: list[tuple[object, str, object]] = [(os, "fsync", os.fsync), (Catalog, "_prepare", Catalog._prepare)]
     os.fsync = lambda fd: None
+    setattr(Catalog, "_prepare", _prepared_unsynced)  # noqa: B010 - it is a method
     for module_name, sizes in SMALL.items():
         module = importlib.import_module(module_name)
         for name, size in sizes.items():
@@ -55,6 +58,14 @@ def small_sizes() -> Iterator[None]:
     finally:
         for holder, name, value in before:
             setattr(holder, name, value)
+
+
+_prepared = Catalog._prepare
+
+
+def _prepared_unsynced(catalog: Catalog, db: sqlite3.Connection) -> None:
+    _prepared(catalog, db)
+    db.execute("PRAGMA synchronous=OFF")
 
 
 @dataclass(slots=True)
@@ -111,6 +122,7 @@ class World:
 
     folder: Path
     clock: Clock = field(default_factory=Clock)
+    _kept: Home | None = None
 
     def __post_init__(self) -> None:
         (self.root / "projects").mkdir(parents=True, exist_ok=True)
@@ -167,14 +179,24 @@ class World:
         """The home, opened as the daemon opens it."""
         return Home.open(self.layout, agents(), self.clock)
 
+    @contextlib.contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """For the block, passes share one open home: opening it is most of their work."""
+        with self.open() as self._kept:
+            yield
+        self._kept = None
+
+    def _at_work(self) -> contextlib.AbstractContextManager[Home]:
+        return self.open() if self._kept is None else contextlib.nullcontext(self._kept)
+
     def scan(self) -> Tally:
         """One pass over everything, by a process that has just started."""
-        with self.open() as home:
+        with self._at_work() as home:
             return Scanner(home).scan(self.sources)
 
     def compact(self, *, cold: bool) -> None:
         """Compact what is due, all of it as cold or nothing."""
-        with self.open() as home:
+        with self._at_work() as home:
             compact(home, cold=cold)
 
     def forget_catalog(self) -> None:

@@ -87,7 +87,7 @@ def checkpoint(home: Home, found: Settings, stopping: Callable[[], bool]) -> int
     wanted = found.config.checkpoint
     policy = Policy(wanted.every_events, wanted.every_ms, frozenset(wanted.on))
     made = 0
-    for row in due_for_checkpoint(home):
+    for row in due_for_checkpoint(home, policy):
         if stopping():
             break
         try:

@@ -5,6 +5,7 @@ from coldtrail.errors import (
     AmbiguousError,
     ColdtrailError,
     ConfigError,
+    ConflictError,
     CorruptionError,
     LockedError,
     NotFoundError,
@@ -15,12 +16,16 @@ from coldtrail.errors import (
     UsageError,
 )
 from coldtrail.model import Event, EventType, Gap, Position
-from coldtrail.session import Recovered, Session
+from coldtrail.recovered import Recovered
+from coldtrail.session import Session
+from coldtrail.writer import Appended, Writer
 
 __all__ = [
     "AmbiguousError",
+    "Appended",
     "ColdtrailError",
     "ConfigError",
+    "ConflictError",
     "CorruptionError",
     "Event",
     "EventType",
@@ -36,5 +41,6 @@ __all__ = [
     "Trail",
     "UnverifiableError",
     "UsageError",
+    "Writer",
     "open",
 ]

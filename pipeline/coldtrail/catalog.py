@@ -14,7 +14,7 @@ from coldtrail import durable
 from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.format import lines
 
-VERSION = 2
+VERSION = 3
 WAIT_MAX_MS = 3_600_000  # what fails is tried again after so long at the latest
 _BUSY_MS = 30_000
 
@@ -54,6 +54,7 @@ class StreamRow:
     rolled: int = 0  # open segments that will not grow any more wait to be sealed
     settled: int = 0  # compaction found nothing left to do
     checkpointed: int = 0  # where the checkpoint stage has come to
+    folded_by: int = 0  # the version of the fold by which it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,7 @@ class Catalog:
             self._prepare(db)
         except sqlite3.DatabaseError as error:
             db.close()
-            raise ColdtrailError(
-                f"{self._path}: the catalog is damaged ({error})",
-                hint="remove catalog.db* and run `coldtrail rebuild`; no session is lost by it",
-            ) from error
+            raise _told(self._path, error) from error
         self._identity = _identity(self._path)
         return db
 
@@ -187,7 +185,7 @@ class Catalog:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            if _is_full(self._path, error):
                 raise StoreFullError(self._path) from error
             raise
 
@@ -313,6 +311,22 @@ def changed(row: StreamRow, **values: object) -> StreamRow:
 def text_facts(value: Mapping[str, object]) -> str:
     """Facts as a row holds them."""
     return lines.dumps(value, sort=True).decode()
+
+
+def _told(path: Path, error: sqlite3.DatabaseError) -> ColdtrailError:
+    """Why a catalog cannot be opened: only of a damaged one may be said that it had better be removed."""
+    if _is_full(path, error):
+        return StoreFullError(path)
+    if isinstance(error, sqlite3.OperationalError):
+        return ColdtrailError(f"{path}: the catalog cannot be opened ({error})", hint="see to its folder's rights and space, and try again")
+    hint = "remove catalog.db* and run `coldtrail rebuild`; no session is lost by it"
+    return ColdtrailError(f"{path}: the catalog is damaged ({error})", hint=hint)
+
+
+def _is_full(path: Path, error: sqlite3.DatabaseError) -> bool:
+    """Whether the disk is full, which SQLite calls an I/O error where it is about its shared memory."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    return code == sqlite3.SQLITE_FULL or (code & 0xFF == sqlite3.SQLITE_IOERR and os.statvfs(path.parent).f_bavail == 0)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

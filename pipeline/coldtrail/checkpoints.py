@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,45 +13,94 @@ from coldtrail.format import checkpoint
 from coldtrail.format.checkpoint import Checkpoint
 from coldtrail.format.frames import FrameError
 from coldtrail.plain import Piece, Plain
+from coldtrail.state import VERSION
 
 FILE_NAME = "checkpoints"
-Note = list[str]  # what was passed over, and why
+_RESOLVE_MAX = 50  # how often a segment may vanish under a reader before it gives up
+
+Entry = tuple[int, bytes]  # where a checkpoint stands in the log, and its packed form
 
 
-def nearest(plain: Plain, folder: Path, limit: int, notes: Note) -> Iterator[Checkpoint]:
-    """The checkpoints at or before the plain offset `limit`, the nearest first; a damaged one is passed over and noted."""
-    yield from _decoded([each for each in reversed(read_file(folder)) if each[0] <= limit], str(folder / FILE_NAME), notes)
-    for piece in reversed(indexes.cover(plain)):
-        if not piece.name.is_open and piece.name.start < limit:
-            yield from _decoded(_sealed(plain, piece, limit, notes), str(piece.name), notes)
+class Notes(list[str]):
+    """What was passed over and why; one line for many of one kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last, self._times = "", 0
+
+    def passed(self, place: object, why: str) -> None:
+        """A checkpoint is of no use."""
+        self._times = self._times + 1 if why == self._last and self else 0
+        self._last = why
+        if self._times:
+            first = self[-1].partition("; so ")[0]
+            self[-1] = f"{first}; so are {self._times} before it"
+        else:
+            self.append(f"the checkpoint at {place} is passed over ({why})")
 
 
-def _decoded(entries: list[tuple[int, bytes]] | Iterator[tuple[int, bytes]], label: str, notes: Note) -> Iterator[Checkpoint]:
-    for offset, packed in entries:
+def nearest(plain: Plain, folder: Path, limit: int, notes: Notes) -> Iterator[Checkpoint]:
+    """The checkpoints at or before the plain offset `limit`, the nearest first; one that is of no use is passed over and noted."""
+    beside = sorted((entry for entry in read_file(folder) if entry[0] <= limit), reverse=True)
+    for offset, packed in heapq.merge(beside, _sealed(plain, limit, notes), key=lambda entry: -entry[0]):
         try:
-            yield Checkpoint.decode(packed)
+            found = Checkpoint.decode(packed)
         except ValueError as error:
-            notes.append(f"{label}: the checkpoint at {offset} is passed over ({error})")
+            notes.passed(f"{plain.generation}:{offset}", str(error))
+            continue
+        if found.version != VERSION:
+            notes.passed(f"{plain.generation}:{offset}", f"made by version {found.version} of the fold; this one is version {VERSION}")
+        elif (found.stream, found.generation, found.offset) != (plain.stream, plain.generation, offset):
+            notes.passed(f"{plain.generation}:{offset}", f"it is that of stream {found.stream} at {found.generation}:{found.offset}")
+        else:
+            yield found
 
 
-def _sealed(plain: Plain, piece: Piece, limit: int, notes: Note) -> Iterator[tuple[int, bytes]]:
-    """A sealed segment's checkpoints up to `limit`, packed, the last first; read one by one."""
-    try:
-        with closing(plain.segment(piece)) as segment:
+def _sealed(plain: Plain, limit: int, notes: Notes) -> Iterator[Entry]:
+    """Those up to `limit` in sealed segments, the last first, each once though segments be merged meanwhile."""
+    below = limit + 1
+    for _ in range(_RESOLVE_MAX):
+        try:
+            for piece in reversed(indexes.cover(plain)):
+                if not piece.name.is_open and piece.name.start < below:
+                    for entry in _listed(plain, piece, below, notes):
+                        below = entry[0]
+                        yield entry
+            return
+        except FileNotFoundError:  # what has taken its place has them too
+            continue
+
+
+def _listed(plain: Plain, piece: Piece, below: int, notes: Notes) -> Iterator[Entry]:
+    """A sealed segment's checkpoints before `below`, the last first; read one by one."""
+    with closing(plain.segment(piece)) as segment:
+        try:
             place = segment.footer().checkpoints_at
-            for listed in reversed(checkpoint.read_directory(segment.source, *place) if place else []):
-                if listed.offset <= limit:
-                    yield listed.offset, listed.read(segment.source)
-    except (CorruptionError, FrameError, FileNotFoundError) as error:
-        notes.append(f"{piece.name}: its checkpoints are passed over ({error})")
+            listed = checkpoint.read_directory(segment.source, *place) if place else []
+        except (CorruptionError, FrameError) as error:
+            notes.append(f"{piece.name}: its checkpoints are passed over ({error})")
+            return
+        for each in reversed(listed):
+            if each.offset < below:
+                try:
+                    packed = each.read(segment.source)
+                except FrameError as error:
+                    notes.passed(f"{plain.generation}:{each.offset}", error.what)
+                    continue
+                yield each.offset, packed
 
 
-def sealed_entries(plain: Plain, piece: Piece) -> list[tuple[int, bytes]]:
-    """All of a sealed segment's checkpoints, packed, in order; none where they are damaged, for they can be made again."""
-    return list(_sealed(plain, piece, piece.end or 0, []))[::-1]
+def sealed_entries(plain: Plain, piece: Piece) -> list[Entry]:
+    """All of a sealed segment's checkpoints, packed, in order; without those that are damaged, for they can be made again."""
+    return list(_listed(plain, piece, (piece.end or 0) + 1, Notes()))[::-1]
 
 
-def read_file(folder: Path) -> list[tuple[int, bytes]]:
+def is_missing(folder: Path) -> bool:
+    """Whether there is no file beside open segments, though there are such."""
+    return folder.is_dir() and not (folder / FILE_NAME).exists()
+
+
+def read_file(folder: Path) -> list[Entry]:
     """The packed checkpoints in the file beside the open segments, in order."""
     try:
         return checkpoint.unpack((folder / FILE_NAME).read_bytes())
@@ -58,18 +108,28 @@ def read_file(folder: Path) -> list[tuple[int, bytes]]:
         return []
 
 
-def add_to_file(folder: Path, entries: list[tuple[int, bytes]]) -> None:
-    """Add checkpoints behind those that are whole; replaced by rename, for readers come at any time."""
-    if entries:
-        durable.replace(folder / FILE_NAME, checkpoint.pack([*read_file(folder), *entries]))
+def add_to_file(folder: Path, entries: list[Entry], *, after: int) -> None:
+    """Put checkpoints behind the last one that held, at `after`: those beyond it were of no use.
+
+    Replaced by rename, for readers come at any time. With none to add the file is there all the same: they were looked for.
+    """
+    known = read_file(folder)
+    fresh = [*(entry for entry in known if entry[0] <= after), *entries]
+    if fresh != known or not (folder / FILE_NAME).exists():
+        durable.replace(folder / FILE_NAME, checkpoint.pack(fresh))
 
 
-def trim_file(folder: Path, start: int) -> None:
-    """Drop the checkpoints at or before `start`: the segments that they speak of are sealed, and have them."""
+def trim_file(plain: Plain, folder: Path) -> bool:
+    """Drop the checkpoints that sealed segments have; gives whether any is left."""
     entries = read_file(folder)
-    kept = [entry for entry in entries if entry[0] > start]
+    sealed: set[Entry] = set()
+    for piece in indexes.cover(plain):
+        if not piece.name.is_open and any(piece.name.start < offset <= (piece.end or 0) for offset, _ in entries):
+            sealed.update(sealed_entries(plain, piece))
+    kept = [entry for entry in entries if entry not in sealed]
     if len(kept) < len(entries):
         durable.replace(folder / FILE_NAME, checkpoint.pack(kept))
+    return bool(kept)
 
 
 def drop_file(folder: Path) -> None:

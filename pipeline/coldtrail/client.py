@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
+from coldtrail import durable
 from coldtrail.agents import agents
+from coldtrail.agents.event_log import AGENT as EVENT_LOG
 from coldtrail.agents.sources import sources
-from coldtrail.agents.walk import Source
+from coldtrail.agents.walk import Candidate, Source
 from coldtrail.catalog import SessionRow
 from coldtrail.config import Config, load_file
-from coldtrail.errors import AmbiguousError, ColdtrailError, NotFoundError
+from coldtrail.errors import AmbiguousError, ColdtrailError, LockedError, NotFoundError, UnverifiableError, UsageError
+from coldtrail.follow import Surroundings
 from coldtrail.home import Home
 from coldtrail.layout import Layout
 from coldtrail.session import Session
-from coldtrail.stage.rebuild import rebuild
+from coldtrail.stage import barrier
+from coldtrail.stage.rebuild import adopt, rebuild
 from coldtrail.stage.verify import Verdict, verify
+from coldtrail.writer import SortableIds, Writer, log_path, state_of
 
 _PREFIX_MIN_CHARS = 4
+_BARRIER_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,7 @@ class Trail:
     def __init__(self, found: Settings) -> None:
         self.settings = found
         self._home = open_home(found)
+        self._around = Surroundings(time.sleep, self._capture_session)
         if self._home.catalog.is_empty() and next(self._home.store.streams(), None):
             rebuild(self._home)
 
@@ -115,7 +123,7 @@ class Trail:
         """Every session, the latest first; only an agent's, only those `live` or `gone`."""
         for row in self._home.catalog.sessions():
             if agent in (None, row.agent) and state in (None, row.state):
-                yield Session(self._home, row)
+                yield Session(self._home, row, self._around)
 
     def session(self, name: str | Path) -> Session:
         """One session by key, the agent's own id, a unique beginning of either (4 characters or more), or the path of a file.
@@ -128,7 +136,7 @@ class Trail:
             raise NotFoundError(f"{text}: no session has this key, id or path", hint="`coldtrail ls` shows what there is")
         if len(rows) > 1:
             raise AmbiguousError(f"{text}: {len(rows)} sessions fit", [row.key for row in rows], hint="name one by its key")
-        return Session(self._home, rows[0])
+        return Session(self._home, rows[0], self._around)
 
     def _exact(self, text: str) -> list[SessionRow]:
         catalog = self._home.catalog
@@ -143,6 +151,92 @@ class Trail:
         if len(text) < _PREFIX_MIN_CHARS:
             return []
         return [row for row in self._home.catalog.sessions() if row.key.startswith(text) or row.id.startswith(text)]
+
+    def writer(
+        self,
+        source: str = "",
+        *,
+        session: str | None = None,
+        root: str | Path | None = None,
+        fsync: str = "interval",
+        start: Mapping[str, object] | None = None,
+        checkpoints: bool = False,
+    ) -> Writer:
+        """Open the log of one of your own agent's sessions for appending; a new one, unless `session` names one that is there.
+
+        `source` is the name of a configured source whose agent is `event-log`; `root` names the folder instead (coldtrail takes
+        up what is written there once a source has that root). The log is `<session>.jsonl` in it, 0600, and begins with a
+        `session_start` that has the fields of `start`. `fsync` is "always", "interval" (once a second at most, by whoever
+        appends) or "never". With `checkpoints` the log itself names its state every so many events (`every_events` in the config):
+        the whole of it is kept in memory for that. Close the writer, or use it in a `with`. UsageError, SourceError, StoreFullError.
+
+            with trail.writer("my-agent", start={"model": "m-1"}) as log:
+                log.append("message_added", role="user", content="Hello")
+        """
+        folder = Path(root).expanduser() if root is not None else self._log_root(source)
+        path = log_path(folder.resolve(), session if session is not None else SortableIds().next(now_ms()))
+        every = self.settings.config.checkpoint.every_events if checkpoints else None
+        return Writer(path, now_ms, state_of=partial(state_of, self._home), fsync=fsync, start=start, checkpoint_every=every)
+
+    def _log_root(self, name: str) -> Path:
+        """The folder of a source that may be written."""
+        found = next((each for each in self.settings.sources if each.name == name), None)
+        if found is not None and found.agent.name == EVENT_LOG.name:
+            return found.root
+        source = f'[[source]]\nname = "{name or "my-agent"}"\nagent = "{EVENT_LOG.name}"\nroot = "~/agents/logs"'
+        hint = f"add to {self.settings.config_file or 'your config.toml'}, or say root=DIR:\n{source}"
+        if found is not None:
+            raise UsageError(f"the source {name!r} has the logs of {found.agent.name}, which nobody else writes", hint=hint)
+        raise UsageError(f"no source is named {name!r}" if name else "neither a source nor a root is named", hint=hint)
+
+    def wait_captured(self, session: Session | str | Path, timeout_s: float = 10.0) -> None:
+        """Wait until everything that was written to a session's files up to now is in the store, synced; unfinished lines too.
+
+        `session` is one, or what `session()` takes, or the path of a log that coldtrail has not met yet; sub-agents' new files
+        count. Where no daemon runs it is captured by this call. UnverifiableError tells what is missing after `timeout_s`
+        seconds; NotFoundError, AmbiguousError, StoreFullError.
+
+            trail.wait_captured(session)
+        """
+        end_s = time.monotonic() + timeout_s
+        found = find_sources(self.settings)
+        mark = barrier.Barrier(found, self._files(found, session))
+        while mark.missing(self._home):
+            self._capture(mark.capture)
+            missing = mark.missing(self._home)
+            if missing and time.monotonic() >= end_s:
+                hint = "`coldtrail status` tells whether the daemon is at work, and what is wrong with a file"
+                raise UnverifiableError(f"not everything is safe after {timeout_s:g} s: {'; '.join(missing)}", hint=hint)
+            if missing:
+                time.sleep(_BARRIER_POLL_S)
+
+    def _files(self, found: list[Source], session: Session | str | Path) -> list[Candidate]:
+        if isinstance(session, Session):
+            return list(barrier.of_session(self._home, found, session.key))
+        try:
+            return self._files(found, self.session(session))
+        except NotFoundError:
+            path = Path(os.path.abspath(session))
+            if not path.is_file():
+                raise
+            return list(barrier.at(self._home, found, path))
+
+    def _capture_session(self, session: str) -> bool:
+        """Capture a session as far as its lines are finished, if nobody else is at it."""
+        return self._capture(lambda home: barrier.catch_up(home, find_sources(self.settings), session))
+
+    def _capture(self, work: Callable[[Home], None]) -> bool:
+        """Do what only one at a time may do, with a home of its own; False where somebody else does."""
+        try:
+            with (
+                durable.locked(self.settings.layout.daemon_lock, wait=False, note=f"{os.getpid()}\n".encode()),
+                open_home(self.settings) as home,
+            ):
+                adopt(home)
+                work(home)
+        except LockedError:
+            return False
+        return True
 
     def verify(self, sessions: Collection[str] | None = None) -> Verdict:
         """Read everything kept (of these sessions' keys) and check it; changes nothing."""

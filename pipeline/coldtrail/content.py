@@ -106,13 +106,14 @@ def _open_live(plain: Plain, held: int, live: Path) -> int | None:
         fd = os.open(live, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
-    if os.fstat(fd).st_size > held and _goes_on(plain, held, fd):
+    if os.fstat(fd).st_size > held and goes_on(plain, held, fd):
         return fd
     os.close(fd)
     return None
 
 
-def _goes_on(plain: Plain, held: int, fd: int) -> bool:
+def goes_on(plain: Plain, held: int, fd: int) -> bool:
+    """Whether both ends of the `held` bytes that we have are in the agent's file."""
     for start, end in ((0, min(_PROOF_BYTES, held)), (max(0, held - _PROOF_BYTES), held)):
         ours = b"".join(data for _, data in plain.read(start, end, gaps=[]))
         if os.pread(fd, end - start, start) != ours:

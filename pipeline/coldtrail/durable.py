@@ -140,6 +140,14 @@ def publish(temp: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
+def supersede(temp: Path, target: Path) -> None:
+    """Put a finished, synced temp in the place of a file; who has that open goes on reading it."""
+    step("supersede", target)
+    os.replace(temp, target)
+    step("superseded", target)
+    sync_folder(target.parent)
+
+
 def remove(path: Path) -> None:
     """Remove a file; already gone is done."""
     step("remove", path)

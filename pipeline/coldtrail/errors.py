@@ -6,7 +6,8 @@ ColdtrailError                  exit 1: it failed
 ├── NotFoundError               exit 3: no such session
 │   └── AmbiguousError          exit 3: several; it lists them
 ├── RefusedError                exit 4: it would overwrite or lose bytes
-│   └── LockedError             exit 4: somebody else holds the lock
+│   ├── LockedError             exit 4: somebody else holds the lock
+│   └── ConflictError           exit 4: somebody else has appended meanwhile
 ├── UnverifiableError           exit 5: neither proven right nor wrong
 ├── CorruptionError             exit 1: our copy is damaged (file, offset)
 ├── SourceError                 exit 1: a file of the agent cannot be read now
@@ -67,6 +68,14 @@ class RefusedError(ColdtrailError):
 
 class LockedError(RefusedError):
     """Somebody else holds the lock."""
+
+
+class ConflictError(RefusedError):
+    """A log does not end with the event that its writer expected; `last` is the id that it ends with."""
+
+    def __init__(self, message: str, last: str | None, *, hint: str = "read what was appended, and decide again") -> None:
+        super().__init__(message, hint=hint)
+        self.last = last
 
 
 class UnverifiableError(ColdtrailError):

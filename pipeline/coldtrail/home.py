@@ -13,6 +13,7 @@ from coldtrail.agents.base import Agent
 from coldtrail.archive.base import Archive
 from coldtrail.archive.local import LocalArchive
 from coldtrail.catalog import Catalog
+from coldtrail.errors import ColdtrailError
 from coldtrail.format.frames import Work
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.layout import Layout, check_id
@@ -65,6 +66,17 @@ class Home:
         key = self.layout.generation_key(host or self.host, source, stream, generation)
         return Plain(self.layout, self.archive, key, stream, generation, self.work)
 
+    def newest_chain(self, meta: StreamMeta) -> tuple[int, ...]:
+        """The generations to read a stream by, oldest first: the newest chain that holds bytes.
+
+        A rewrite that was cut short, by a crash or a full disk, has begun a generation that holds none.
+        """
+        for generation in reversed(meta.generations):
+            chain = tuple(each.number for each in meta.chain(generation.number))
+            if any(self.plain(meta, number).end() for number in chain):
+                return chain
+        return tuple(each.number for each in meta.chain())
+
     def changing(self, session: str) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of a session: whoever changes its files does."""
         return durable.locked(self.layout.session_lock(session))
@@ -74,6 +86,10 @@ def host_id(layout: Layout) -> str:
     """This machine's name in the archive: read, or made once."""
     try:
         return check_id(layout.host_id.read_text("ascii").strip())
+    except ValueError as error:
+        raise ColdtrailError(
+            f"{layout.host_id}: not a host id", hint="put back the name of the folder in the archive that is this machine's"
+        ) from error
     except FileNotFoundError:
         with durable.unfinished(layout.host_id) as (fd, temp):
             durable.write_all(fd, new_id().encode() + b"\n", temp)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from coldtrail import durable
 from coldtrail.agents.base import Agent
 from coldtrail.errors import CorruptionError
 from coldtrail.facts import Facts
-from coldtrail.format.index import RecordIndex, Row, pack_header, pack_rows, read_file
+from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, RecordIndex, Row, pack_header, pack_rows, read_file
 from coldtrail.format.segment import SegmentMeta
 from coldtrail.indexer import Indexer
 from coldtrail.model import Gap, RecordKind
@@ -73,11 +74,11 @@ def to_read(plain: Plain, agent: Agent, folder: Path, gaps: list[Gap] | None = N
     start = _pending_start(found, found[-1].end if found else 0)
     saved = _saved(plain, folder, start)
     if saved is not None:
-        indexes.append(saved)
+        indexes.append(saved.based(_running_ms(indexes)))  # a file begun behind sealed segments does not know their times
         start = saved.end
     end = plain.end()
     if end > start:
-        indexes.append(made_anew(plain, agent, start, end, indexes[-1].running_ms if indexes else None, gaps).index)
+        indexes.append(made_anew(plain, agent, start, end, _running_ms(indexes), gaps).index)
     return indexes
 
 
@@ -105,7 +106,12 @@ def _sealed(plain: Plain, agent: Agent, gaps: list[Gap] | None) -> list[Indexed]
 
 
 def _base_ms(found: list[Indexed]) -> int | None:
-    return found[-1].index.running_ms if found else None
+    return _running_ms([run.index for run in found])
+
+
+def _running_ms(indexes: list[RecordIndex]) -> int | None:
+    """The maximum of all times so far."""
+    return indexes[-1].running_ms if indexes else None
 
 
 def _saved(plain: Plain, folder: Path, start: int) -> RecordIndex | None:
@@ -145,10 +151,20 @@ def append_rows(folder: Path, rows: list[Row], *, start: int) -> None:
     if not rows:
         return
     path = folder / INDEX_NAME
-    with durable.full_disk_told(path), open(path, "ab", opener=durable.private_opener) as file:
-        if file.tell() == 0:
+    with durable.full_disk_told(path), open(path, "a+b", opener=durable.private_opener) as file:
+        if _last_end(file.fileno()) != rows[0].offset:  # new, torn, or a crash came between bytes and rows: no row may hide a hole
+            file.truncate(0)
             file.write(pack_header(start, None))
         file.write(pack_rows(rows))
+
+
+def _last_end(fd: int) -> int | None:
+    """Behind the last record that an index file has a row for; None where that row is not whole."""
+    size = os.fstat(fd).st_size
+    if size <= HEADER_BYTES or (size - HEADER_BYTES) % ROW_BYTES:
+        return None
+    last, _ = read_file(pack_header(0, None) + os.pread(fd, ROW_BYTES, size - ROW_BYTES))
+    return last.end if len(last) else None
 
 
 def file_bytes(folder: Path) -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 _SAFE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _ID = re.compile(r"[0-9a-f]{16}")
-_OPEN = re.compile(r"(\d{16})\.open\.jsonl\.zst")
-_SEALED = re.compile(r"(\d{16})-(\d{16})\.jsonl\.zst")
+_OPEN = re.compile(r"([0-9]{16})\.open\.jsonl\.zst")
+_SEALED = re.compile(r"([0-9]{16})-([0-9]{16})\.jsonl\.zst")
 TEMP_PREFIX = ".tmp-"  # every unfinished file of ours starts so, and lies in a folder of ours
 
 

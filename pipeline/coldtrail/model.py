@@ -149,5 +149,5 @@ def instant_text(ms: int | None) -> str | None:
     """
     if ms is None:
         return None
-    whole = datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    whole = datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None).isoformat()
     return f"{whole}.{ms % 1000:03d}Z"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,19 +69,30 @@ class Placed:
 class StreamReader:
     """One stream's newest chain of generations (or one generation), the agent's live file included. Close it after use."""
 
-    def __init__(self, home: Home, meta: StreamMeta, *, generation: int | None = None) -> None:
-        self._home, self.meta = home, meta
+    def __init__(self, home: Home, meta: StreamMeta, *, generation: int | None = None, held_only: bool = False) -> None:
+        """`held_only`: without the live file, and without an unfinished last line."""
+        self._home, self.meta, self._held_only = home, meta, held_only
         self.agent: Agent = home.agents[meta.agent]
         self.gaps: list[Gap] = []
-        self.chain = [each.number for each in meta.chain(generation)]
+        self.chain = list(home.newest_chain(meta)) if generation is None else [each.number for each in meta.chain(generation)]
         self._contents: dict[int, Content] = {}
         self._runs: dict[int, list[RecordIndex]] = {}
+        self._asides: list[StreamReader] = []
 
     def close(self) -> None:
         """Let every file go."""
+        for aside in self._asides:
+            aside.close()
         for content in self._contents.values():
             content.close()
         self._contents.clear()
+
+    def aside(self) -> StreamReader:
+        """Another reader of the same records, so that this one keeps its place in them; it is closed with this one."""
+        aside = StreamReader(self._home, self.meta, generation=self.chain[-1], held_only=self._held_only)
+        aside.gaps, aside._runs = self.gaps, self._runs
+        self._asides.append(aside)
+        return aside
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +103,7 @@ class StreamReader:
     def content(self, number: int) -> Content:
         """A generation's bytes by place."""
         if number not in self._contents:
-            live = Path(self.meta.path) if number == self.meta.newest.number else None
+            live = Path(self.meta.path) if number == self.meta.newest.number and not self._held_only else None
             self._contents[number] = Content(self._home.plain(self.meta, number), self.gaps, live)
         return self._contents[number]
 
@@ -128,15 +140,27 @@ class StreamReader:
 
     def _indexes(self, number: int) -> list[RecordIndex]:
         if number not in self._runs:
-            content = self.content(number)
             if self.meta.is_log:
                 folder = self._home.layout.generation(self.meta.stream, number)
                 runs = indexes.to_read(self._home.plain(self.meta, number), self.agent, folder, self.gaps)
-                runs.append(self._tail(content, runs))
+                content = self.content(number)  # opened after the index was read, so that it has all that this names
+                if not self._held_only:
+                    runs.append(self._tail(content, runs))
             else:
-                runs = [self._document(content)]
+                runs = [self._document(self.content(number))]
             self._runs[number] = runs
         return self._runs[number]
+
+    def indexes(self) -> Iterator[tuple[int, RecordIndex]]:
+        """Each run's index, in order, with its generation."""
+        for number in self.chain:
+            for index in self._indexes(number):
+                yield number, index
+
+    def indexed(self, number: int) -> tuple[int, int | None]:
+        """Behind the last record of a generation that an index has, and the newest time up to there."""
+        runs = self._indexes(number)
+        return max((run.end for run in runs), default=0), runs[-1].running_ms if runs else None
 
     def _tail(self, content: Content, runs: list[RecordIndex]) -> RecordIndex:
         """What no index knows yet: the unfinished record, and what the live file has beyond it."""
@@ -168,12 +192,13 @@ class StreamReader:
         return self._by_time(moment)
 
     def before(self, position: Position) -> Position | None:
-        """The record before that at `position`; None where it is the first."""
-        last = None
-        for generation, row in self.rows(Selection(until=position)):
-            if (generation, row.offset) < (position.generation, position.offset):
-                last = Position(generation, row.offset)
-        return last
+        """The last record that begins before a place; None where there is none."""
+        for number in reversed([number for number in self.chain if number <= position.generation]):
+            for index in reversed(self._indexes(number)):
+                at = len(index) if number < position.generation else index.first_at_or_after(position.offset)
+                if at:
+                    return Position(number, index.row(at - 1).offset)
+        return None
 
     def _by_id(self, record_id: str) -> Position:
         wanted = self.placed(Selection(id=record_id))
@@ -188,16 +213,22 @@ class StreamReader:
 
     def _by_number(self, number: int) -> Position:
         left = number
-        for generation, row in self.rows(Selection()):
-            left -= row.kind != RecordKind.BLANK
-            if left == 0:
-                return Position(generation, row.offset)
+        for generation, index in self.indexes():
+            count = len(index) - index.kinds.count(RecordKind.BLANK)
+            if left <= count:
+                rows = (row for row in index.rows() if row.kind != RecordKind.BLANK)
+                return Position(generation, next(itertools.islice(rows, left - 1, None)).offset)
+            left -= count
         raise NotFoundError(f"#{number}: the log has only {number - left} records")
 
     def _by_time(self, moment: Instant) -> Position:
         last = None
-        for generation, row in self.rows(Selection(until_ms=moment.ms)):
-            last = Position(generation, row.offset)
+        for generation, index in self.indexes():
+            count = index.first_beyond(moment.ms)
+            if count:
+                last = Position(generation, index.row(count - 1).offset)
+            if count < len(index):
+                break
         if last is None:
             raise NotFoundError("the session has no record as early as that")
         return last

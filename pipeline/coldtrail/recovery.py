@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from coldtrail import checkpoints
+from coldtrail import checkpoints, indexes
 from coldtrail.format.checkpoint import Checkpoint
 from coldtrail.format.index import mask_of
 from coldtrail.format.lines import LineSplitter
 from coldtrail.home import Home
 from coldtrail.indexer import read_record
-from coldtrail.model import Event, EventType, Gap, Position, Reading
+from coldtrail.lookback import LogPast
+from coldtrail.model import EventType, Gap, Ids, Meaning, Position, Reading
 from coldtrail.recover import Placed, Selection, StreamReader
-from coldtrail.state import Fold, Ref, State, Tool, completed_tool
-from coldtrail.state.frozen import thaw
+from coldtrail.state import Fold, Ref, State, digest
+from coldtrail.state.frozen import ReadRun, thaw
+
+FOUNDING_DIGITS = 16  # of the whole state's hash, in a log's own `checkpoint` events
+_SAYS = mask_of((EventType.MESSAGE_ADDED, EventType.CONTEXT_SUMMARIZED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,7 @@ class Plan:
     until: Position | None  # the last record that it includes; None: the end
     records: int  # to be replayed
     bytes: int  # of these
+    frames: int  # to be decoded, for these and for the conversation that the checkpoint refers to
 
 
 @dataclass(slots=True)
@@ -36,28 +44,9 @@ class Recovery:
     checkpoint: Position | None  # that was used
     replayed: int  # records
     gaps: list[Gap] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # checkpoints passed over, and why
-    verified: bool | None = None  # whether a replay from the start gave the same hash; None: not asked for
-
-
-class LogPast:
-    """The records of a stream, looked up by id; see state.Past."""
-
-    def __init__(self, reader: StreamReader) -> None:
-        self._reader = reader
-
-    def find(self, record_id: str, before: Ref) -> tuple[Ref, Reading] | None:
-        """The last record of that id before `before`."""
-        found = None
-        for placed in self._reader.placed(Selection(id=record_id)):
-            ref = ref_of(placed)
-            if (
-                placed.reading is not None
-                and placed.reading.id == record_id
-                and (ref.generation, ref.offset) < (before.generation, before.offset)
-            ):
-                found = ref, placed.reading
-        return found
+    notes: list[str] = field(default_factory=list)  # checkpoints passed over, and why; what a replay from the start found
+    verified: bool | None = None  # whether that bore the state out; None: not asked for, or not to be said because of gaps
+    differing: list[Position] = field(default_factory=list)  # the log's own `checkpoint` events that name another state
 
 
 def ref_of(placed: Placed) -> Ref:
@@ -66,88 +55,103 @@ def ref_of(placed: Placed) -> Ref:
 
 
 def plan(home: Home, reader: StreamReader, until: Position | None) -> Plan:
-    """Which checkpoint a recovery would begin with, and how much it would replay; nothing of the log is read."""
-    nearest = next(_candidates(home, reader, until, []), None)
-    rows = [row for _, row in reader.rows(_after(nearest, until))]
-    return Plan(_position(nearest), until, len(rows), sum(row.length for row in rows))
+    """Which checkpoint a recovery would begin with, and how much it would read; nothing of the log is."""
+    nearest = next(_candidates(home, reader, until, checkpoints.Notes()), None)
+    count, size = 0, 0
+    spans: dict[int, tuple[int, int]] = {}  # of each generation what is replayed
+    for generation, row in reader.rows(_after(nearest, until)):
+        count, size = count + 1, size + row.length
+        spans[generation] = spans.get(generation, (row.offset, 0))[0], row.offset + row.length
+    ranges = [(generation, *span) for generation, span in spans.items()]
+    live = [] if nearest is None else [(run[0], run[1], run[2]) for run in nearest.runs]
+    return Plan(_position(nearest), until, count, size, _count_frames(home, reader, [*ranges, *live]))
 
 
 def recover(home: Home, reader: StreamReader, until: Position | None = None, *, verify: bool = False) -> Recovery:
     """The state after the record at `until` (inclusive; None: the end).
 
     A checkpoint that is damaged, of another version, or not borne out by the log is passed over for an earlier one, at last
-    for the start of the log: the result is the same, and `notes` tells. `verify` replays from the start and compares hashes.
+    for the start of the log: the result is the same, and `notes` tells. `verify` replays from the start and compares hashes,
+    also those that the log's own `checkpoint` events name.
     """
-    notes: list[str] = []
+    notes = checkpoints.Notes()
     fold, used = start(home, reader, until, notes)
     position, replayed = _replay(fold, reader, _after(used, until))
-    recovery = Recovery(fold.state, position or _position(used), _position(used), replayed, reader.gaps, notes)
+    if position is None and used is not None:
+        position = reader.before(Position(used.generation, used.offset))
+    recovery = Recovery(fold.state, position, _position(used), replayed, [], notes)
     if verify:
-        whole = Fold(reader.agent.ids, LogPast(reader))
-        _replay(whole, reader, _after(None, until))
-        recovery.verified = whole.state.hash() == fold.state.hash()
-        recovery.state = whole.state
+        _verify(reader, recovery, until)
+    recovery.gaps = list(dict.fromkeys(reader.gaps))
     return recovery
 
 
 def document(reader: StreamReader, recovery: Recovery) -> dict[str, object]:
-    """The whole state as JSON: its bounded part, and what only grows, read from the log."""
+    """The whole state as JSON: its bounded part, and what only grows, for which the log is replayed from its start."""
     state = recovery.state
+    whole = State.whole()
+    if recovery.position is not None:
+        _replay(Fold(reader.agent.ids, LogPast(reader), whole), reader, _after(None, recovery.position))
     return {
+        **whole.document(),
         **state.bounded(),
-        "completed_tools": list(completed_tools(reader, recovery.position)),
-        "decisions": [dict(event.data) for event in _events(reader, {EventType.DECISION_MADE}, recovery.position)],
         "last_event": None if state.last_event is None else str(state.last_event),
         "branches": state.branches,
         "loose": state.loose,
     }
 
 
-def completed_tools(reader: StreamReader, until: Position | None) -> Iterator[dict[str, object]]:
-    """The tools completed up to a moment, in the order of their completion; of one that is told again the last word counts."""
-    invoked: dict[str, Tool] = {}
-    done: dict[str, Event] = {}
-    for event in _events(reader, {EventType.TOOL_INVOKED, EventType.TOOL_COMPLETED}, until):
-        invocation, data = str(event.data.get("invocation_id")), event.data
-        if event.type is EventType.TOOL_INVOKED:
-            ref = Ref(event.position.generation, event.position.offset, 0)
-            invoked[invocation] = Tool(ref, data.get("tool_name"), data.get("input"), event.time_ms)
-        else:
-            done[invocation] = event
-    for invocation, event in done.items():
-        yield completed_tool(invoked.get(invocation), event.data)
-
-
-def _events(reader: StreamReader, types: set[EventType], until: Position | None) -> Iterator[Event]:
-    for placed in reader.placed(Selection(mask=mask_of(types), until=until)):
-        yield from (event for event in placed.events() if event.type in types)
-
-
-def start(home: Home, reader: StreamReader, until: Position | None, notes: list[str]) -> tuple[Fold, Checkpoint | None]:
+def start(home: Home, reader: StreamReader, until: Position | None, notes: checkpoints.Notes) -> tuple[Fold, Checkpoint | None]:
     """A fold at the nearest checkpoint that holds, or at the start of the log."""
-    past = LogPast(reader)
+    past, ids = LogPast(reader), reader.agent.ids
     for checkpoint in _candidates(home, reader, until, notes):
         try:
-            state = thaw(checkpoint, lambda generation, begin, end: _records(reader, generation, begin, end))
+            state = thaw(checkpoint, ids, _run_reader(reader), lambda ref: _one(reader, ref))
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            notes.append(f"the checkpoint at {_position(checkpoint)} is passed over ({error})")
+            notes.passed(f"{checkpoint.generation}:{checkpoint.offset}", str(error))
             continue
-        return Fold(reader.agent.ids, past, state), checkpoint
-    return Fold(reader.agent.ids, past), None
+        return Fold(ids, past, state), checkpoint
+    return Fold(ids, past), None
 
 
-def _candidates(home: Home, reader: StreamReader, until: Position | None, notes: list[str]) -> Iterator[Checkpoint]:
+def _verify(reader: StreamReader, recovery: Recovery, until: Position | None) -> None:
+    """Replay from the start, and say whether that gives the same state, and those that the log names itself."""
+    whole, met = State.whole(), set(reader.gaps)
+    _replay(Fold(reader.agent.ids, LogPast(reader), whole), reader, _after(None, until), recovery)
+    same = whole.hash() == recovery.state.hash() and not recovery.differing
+    if same or met.issuperset(reader.gaps):
+        recovery.verified = same
+    else:  # the checkpoint was made when those ranges were whole
+        recovery.notes.append("it cannot be verified: the log has gaps before the checkpoint")
+
+
+def _candidates(home: Home, reader: StreamReader, until: Position | None, notes: checkpoints.Notes) -> Iterator[Checkpoint]:
     """The checkpoints before a moment, by place, the nearest first."""
     for number in reversed(reader.chain):
         if until is not None and number > until.generation:
             continue
-        limit = reader.content(number).end if until is None or number < until.generation else until.offset
+        end = reader.content(number).end
+        limit = end if until is None or number < until.generation else min(end, until.offset)
         folder = home.layout.generation(reader.meta.stream, number)
-        for checkpoint in checkpoints.nearest(home.plain(reader.meta, number), folder, limit, notes):
-            if checkpoint.generation == number:
-                yield checkpoint
-            else:
-                notes.append(f"the checkpoint at {_position(checkpoint)} is passed over (it lies with generation {number})")
+        yield from checkpoints.nearest(home.plain(reader.meta, number), folder, limit, notes)
+
+
+def _run_reader(reader: StreamReader) -> ReadRun:
+    """How a checkpoint's runs are read: of a log without chains only the records that say something, for no others are live."""
+    if reader.agent.ids in (Ids.LOOSE, Ids.UNIQUE):
+        return lambda generation, begin, end: _saying(reader, generation, begin, end)
+    return lambda generation, begin, end: _records(reader, generation, begin, end)
+
+
+def _saying(reader: StreamReader, generation: int, begin: int, end: int) -> Iterator[tuple[Ref, Reading]]:
+    """The records in a run that say something."""
+    wanted = Selection(mask=_SAYS, begin=Position(generation, begin), until=Position(generation, end - 1))
+    return ((ref_of(placed), placed.reading) for placed in reader.placed(wanted) if placed.reading is not None)
+
+
+def _one(reader: StreamReader, ref: Ref) -> Reading | None:
+    """The record at a place."""
+    return next((reading for _, reading in _records(reader, ref.generation, ref.offset, ref.offset + ref.length)), None)
 
 
 def _records(reader: StreamReader, generation: int, begin: int, end: int) -> Iterator[tuple[Ref, Reading]]:
@@ -162,14 +166,52 @@ def _records(reader: StreamReader, generation: int, begin: int, end: int) -> Ite
             yield Ref(generation, record.offset, record.length), reading
 
 
-def _replay(fold: Fold, reader: StreamReader, wanted: Selection) -> tuple[Position | None, int]:
+def _replay(fold: Fold, reader: StreamReader, wanted: Selection, recovery: Recovery | None = None) -> tuple[Position | None, int]:
     """Apply the selected records; gives the last one's position and how many there were."""
     position, count = None, 0
     for placed in reader.placed(wanted):
         position, count = placed.position, count + 1
-        if placed.reading is not None:
-            fold.apply(ref_of(placed), placed.reading)
+        if placed.reading is None:
+            continue
+        named = _named_states(placed.reading) if recovery is not None else []
+        before = founding_hash(fold.state) if named else ""
+        if fold.apply(ref_of(placed), placed.reading) and recovery is not None:
+            for meaning in named:
+                _compare(recovery, placed.position, meaning, before, fold.state.event_count - len(placed.reading.events))
     return position, count
+
+
+def _named_states(reading: Reading) -> list[Meaning]:
+    return [each for each in reading.events if each.type is EventType.CHECKPOINT and isinstance(each.data.get("state_hash"), str)]
+
+
+def _compare(recovery: Recovery, position: Position, meaning: Meaning, before: str, event_count: int) -> None:
+    """Note a `checkpoint` event of the log that names another state than the replay has before it."""
+    named, counted = str(meaning.data["state_hash"]), meaning.data.get("event_count")
+    if named[:FOUNDING_DIGITS].lower() != before or counted not in (None, event_count):
+        recovery.differing.append(position)
+        recovery.notes.append(
+            f"the checkpoint event at {position} names the state {named} after {counted} events; replayed it is {before} after {event_count}"
+        )
+
+
+def founding_hash(state: State) -> str:
+    """What a log's own `checkpoint` event names: the first 16 hex digits of the SHA-256 of the whole state's canonical JSON."""
+    return digest(state.document()).hex()[:FOUNDING_DIGITS]
+
+
+def _count_frames(home: Home, reader: StreamReader, spans: list[tuple[int, int, int]]) -> int:
+    """How many frames hold these ranges: generation, start, end. A segment that is being compacted meanwhile is left out."""
+    found: set[tuple[int, int]] = set()
+    for number in reader.chain:
+        plain = home.plain(reader.meta, number)
+        for piece in indexes.cover(plain):
+            with contextlib.suppress(FileNotFoundError), closing(plain.segment(piece)) as segment:
+                for generation, begin, end in spans:
+                    if generation == number and begin < segment.plain_end and end > piece.name.start:
+                        first = max(bisect.bisect_right(segment.starts, begin) - 1, 0)
+                        found |= {(number, at) for at in segment.starts[first : bisect.bisect_left(segment.starts, end)]}
+    return len(found)
 
 
 def _after(checkpoint: Checkpoint | None, until: Position | None) -> Selection:

@@ -3,90 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from coldtrail.catalog import Catalog, SessionRow
+from coldtrail.choice import When, moment_of, select, types_of
 from coldtrail.errors import AmbiguousError, NotFoundError, UsageError
+from coldtrail.follow import ALONE, Follower, Stop, Surroundings, afollow, follow
 from coldtrail.format import lines
 from coldtrail.format.frames import Work
-from coldtrail.format.index import mask_of
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
 from coldtrail.model import Event, EventType, Gap, Position, Role, instant_text
-from coldtrail.moments import Instant, Moment, read_moment
-from coldtrail.recover import Placed, Selection, StreamReader
+from coldtrail.moments import Instant
+from coldtrail.recover import Placed, StreamReader
+from coldtrail.recovered import Recovered
+from coldtrail.recovery import Plan as RecoveryPlan
 from coldtrail.recovery import Recovery, document, recover
-from coldtrail.stage import pin
-from coldtrail.stage.restore import Mtime, Passed, Restored, RestorePlan, Wish, carry_out, plan_restore
+from coldtrail.recovery import plan as plan_recovery
+from coldtrail.stage import fork, pin
+from coldtrail.stage.fork import ForkPlan
+from coldtrail.stage.restore import Mtime, Passed, Restored, RestorePlan, Wish, carry_out, chain_of, plan_restore
 from coldtrail.state import State
 
-When = str | int | datetime  # as the command line takes it; milliseconds since 1970 UTC; a time (naive: UTC)
-_WHOLE_RECORD = 1 << 62  # behind any event of a record
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """A session's state at a moment, and how it came about."""
-
-    session: Session
-    recovery: Recovery
-    document: Mapping[str, object]  # the whole state as JSON
-
-    @property
-    def state(self) -> State:
-        """The state: `messages()`, `pending`, `environment`, `metadata()` and the rest."""
-        return self.recovery.state
-
-    @property
-    def state_hash(self) -> str:
-        """SHA-256, 64 hex digits."""
-        return self.recovery.state.hash()
-
-    @property
-    def position(self) -> Position | None:
-        """The last record that it includes."""
-        return self.recovery.position
-
-    @property
-    def checkpoint(self) -> Position | None:
-        """The checkpoint that it began with; None: the start of the log."""
-        return self.recovery.checkpoint
-
-    @property
-    def replayed(self) -> int:
-        """Records read behind the checkpoint."""
-        return self.recovery.replayed
-
-    @property
-    def gaps(self) -> list[Gap]:
-        """Damaged or missing ranges that it had to do without."""
-        return self.recovery.gaps
-
-    def to_json(self) -> dict[str, object]:
-        """As `state --json` shows it."""
-        return {
-            "key": self.session.key,
-            "id": self.session.id,
-            "position": _text(self.position),
-            "state_hash": self.state_hash,
-            "state_hash_short": self.state_hash[:16],
-            "checkpoint": _text(self.checkpoint),
-            "replayed": self.replayed,
-            "verified": self.recovery.verified,
-            "notes": self.recovery.notes,
-            "gaps": [{"generation": gap.generation, "start": gap.start, "end": gap.end, "what": gap.what} for gap in self.gaps],
-            "state": dict(self.document),
-        }
+_T = TypeVar("_T")
 
 
 class Session:
     """One conversation: what is known of it, its events, its way back."""
 
-    def __init__(self, home: Home, row: SessionRow) -> None:
-        self._home, self._row = home, row
+    def __init__(self, home: Home, row: SessionRow, around: Surroundings = ALONE) -> None:
+        self._home, self._row, self._around = home, row, around
         self.gaps: list[Gap] = []  # damaged ranges that reading has met
 
     @property
@@ -172,12 +121,11 @@ class Session:
             for event in session.events(types={"tool_completed"}, since="2h"):
                 print(event.position, event.data["output"])
         """
-        wanted_types = _types(types)
+        wanted_types = types_of(types)
         with self.reader(stream) as reader:
             self.gaps = reader.gaps
-            selection = self._selection(
-                reader, wanted_types or frozenset(EventType), since, until, after
-            )  # bytes that hold no event are not read
+            some = wanted_types or frozenset(EventType)  # bytes that hold no event are not read
+            selection = select(reader, self._home.now_ms(), some, since, until, after)
             left = limit
             for placed in reader.placed(selection):
                 for event in placed.events():
@@ -199,10 +147,51 @@ class Session:
         """Its records with their bytes, chosen as events are; damaged ones too, unless only some `types` are wanted."""
         with self.reader(stream) as reader:
             self.gaps = reader.gaps
-            selection = self._selection(reader, _types(types), since, until, after)
+            selection = select(reader, self._home.now_ms(), types_of(types), since, until, after)
             for placed in reader.placed(selection):
                 if selection.after is None or placed.position > selection.after:
                     yield placed
+
+    def follow(
+        self,
+        *,
+        types: Collection[str] | None = None,
+        since: When | None = None,
+        after: Position | str | None = None,
+        stream: str | None = None,
+        poll_s: float = 0.2,
+        stop: Stop | None = None,
+    ) -> Iterator[Event]:
+        """Its events as `events` gives them, then those that are written, each once and whole lines only; for ever.
+
+        A file that is made again, or rewritten, goes on in the next generation, from its first byte: positions tell, and the
+        stream's metadata how the two relate. What the agent takes back before it was captured is noted in `gaps`, and read
+        again as it is now. `after` a position of an older generation reads all since. `stop` is asked whenever there is
+        nothing new, every `poll_s` seconds. Where no daemon runs, a file that was made again is captured by this call.
+
+            for event in session.follow(types={"tool_completed"}):
+                print(event.position, event.data["output"])
+        """
+        return follow(self._follower(types, since, after, stream), self._around.wait, poll_s, stop)
+
+    def afollow(
+        self,
+        *,
+        types: Collection[str] | None = None,
+        since: When | None = None,
+        after: Position | str | None = None,
+        stream: str | None = None,
+        poll_s: float = 0.2,
+        stop: Stop | None = None,
+    ) -> AsyncIterator[Event]:
+        """The same for asyncio: it reads in threads, and waits without one."""
+        return afollow(lambda: self._elsewhere(lambda session: session._follower(types, since, after, stream)), poll_s, stop)
+
+    def _follower(self, types: Collection[str] | None, since: When | None, after: Position | str | None, stream: str | None) -> Follower:
+        with self.reader(stream) as reader:
+            follower = Follower.of(self._home, reader, types, since, after, self._around.capture)
+        self.gaps = follower.gaps
+        return follower
 
     def raw(self, stream: str | None = None) -> Iterator[bytes]:
         """The bytes of its main log, or of another stream; CorruptionError at a damaged place."""
@@ -226,22 +215,6 @@ class Session:
             raise AmbiguousError(f"{name}: {len(chosen)} streams fit", [meta.stream for meta in chosen])
         return chosen[0]
 
-    def _selection(
-        self, reader: StreamReader, types: frozenset[EventType], since: When | None, until: When | None, after: Position | str | None
-    ) -> Selection:
-        lower, upper = _moment(since, self._home.now_ms()), _moment(until, self._home.now_ms())
-        behind = read_moment(after, self._home.now_ms()) if isinstance(after, str) else after
-        ends = _last_event(reader, upper) if upper is not None and not isinstance(upper, Instant) else None
-        begins = reader.locate(lower) if lower is not None and not isinstance(lower, Instant) else None
-        return Selection(
-            mask=mask_of(types) if types else None,
-            since_ms=lower.ms if isinstance(lower, Instant) else None,
-            until_ms=upper.ms if isinstance(upper, Instant) else None,
-            begin=begins,
-            after=None if behind is None else _last_event(reader, behind),
-            until=ends,
-        )
-
     def recover(
         self, at: When | Position | None = None, *, before: When | Position | None = None, verify: bool = False, stream: str | None = None
     ) -> Recovered:
@@ -253,12 +226,7 @@ class Session:
             recovered = session.recover(at="2026-01-31T12:00Z", verify=True)
             print([message.role for message in recovered.state.messages()], recovered.state_hash)
         """
-        if at is not None and before is not None:
-            raise UsageError("a moment is either `at` or `before`")
-        with self.reader(stream) as reader:
-            until, empty = self._until(reader, at, before)
-            recovery = recover(self._home, reader, until, verify=verify) if not empty else Recovery(State(), None, None, 0)
-            return Recovered(self, recovery, document(reader, recovery))
+        return self._recovered(self._recover(at, before, stream, verify=verify), stream)
 
     async def arecover(
         self, at: When | Position | None = None, *, before: When | Position | None = None, verify: bool = False, stream: str | None = None
@@ -266,17 +234,50 @@ class Session:
         """The same for asyncio, in a thread of its own, with a home of its own."""
         from asyncio import to_thread  # noqa: PLC0415 - most who import the library do without
 
-        return await to_thread(self._elsewhere, lambda session: session.recover(at, before=before, verify=verify, stream=stream))
+        found = await to_thread(self._elsewhere, lambda session: session._recover(at, before, stream, verify=verify))
+        return self._recovered(found, stream)
 
-    def _elsewhere(self, work: Callable[[Session], Recovered]) -> Recovered:
+    def plan_recover(
+        self, at: When | Position | None = None, *, before: When | Position | None = None, stream: str | None = None
+    ) -> RecoveryPlan:
+        """Where `recover` would begin and how much it would read, without reading it. Moments are as there."""
+        with self._reader_at(at if before is None else before, stream) as reader:
+            until, empty = self._until(reader, at, before)
+            return RecoveryPlan(None, None, 0, 0, 0) if empty else plan_recovery(self._home, reader, until)
+
+    def _recover(self, at: When | Position | None, before: When | Position | None, stream: str | None, *, verify: bool) -> Recovery:
+        with self._reader_at(at if before is None else before, stream) as reader:
+            until, empty = self._until(reader, at, before)
+            return recover(self._home, reader, until, verify=verify) if not empty else Recovery(State(), None, None, 0)
+
+    def _recovered(self, recovery: Recovery, stream: str | None) -> Recovered:
+        def read(recovery: Recovery) -> Mapping[str, object]:
+            with self._reader_at(recovery.position, stream) as reader:
+                return document(reader, recovery)
+
+        return Recovered(self.key, self.id, recovery, read)
+
+    def _reader_at(self, when: When | Position | None, stream: str | None) -> StreamReader:
+        """A reader of its newest chain, or of the one that a position names."""
+        meta, moment = self._stream(stream), moment_of(when, self._home.now_ms())
+        named = moment.generation if isinstance(moment, Position) else None
+        if named is None or named in self._home.newest_chain(meta):
+            return StreamReader(self._home, meta)
+        if named not in (each.number for each in meta.generations):
+            raise NotFoundError(f"{moment}: there is no generation {named}")
+        return StreamReader(self._home, meta, generation=named)
+
+    def _elsewhere(self, work: Callable[[Session], _T]) -> _T:
         home = replace(self._home, catalog=Catalog(self._home.layout.catalog), work=Work())
         with home:
-            return work(Session(home, self._row))
+            return work(Session(home, self._row, self._around))
 
     def _until(self, reader: StreamReader, at: When | Position | None, before: When | Position | None) -> tuple[Position | None, bool]:
         """The last record to include (None: the last there is), and whether none is."""
+        if at is not None and before is not None:
+            raise UsageError("a moment is either `at` or `before`")
         said = at if before is None else before
-        moment = said if isinstance(said, Position) else _moment(said, self._home.now_ms())
+        moment = moment_of(said, self._home.now_ms())
         if moment is None:
             return None, False
         if before is None:
@@ -294,44 +295,46 @@ class Session:
         """What `restore` would do, file by file. RefusedError where something is in the way."""
         return plan_restore(self._home, self._row, wish or Wish())
 
+    def plan_fork(self, at: When | Position | None = None, *, before: When | Position | None = None, wish: Wish | None = None) -> ForkPlan:
+        """What `restore` up to a moment would write: a session of its own. Moments are as in `recover`."""
+        if (at is None) == (before is None):
+            raise UsageError("a moment is either `at` or `before`")
+        wish, meta = wish or Wish(), self._stream(None)
+        if meta.role is not Role.MAIN:
+            raise NotFoundError(f"{self.key}: its main log is not held")
+        chain_of(self._home, meta, wish.generation)
+        with StreamReader(self._home, meta, generation=wish.generation) as reader:
+            until, _ = self._until(reader, at, before)
+            if until is None:
+                raise NotFoundError(f"{before}: no record is before that")
+            return fork.plan_fork(self._home, self._row, reader, until, wish)
+
     def restore(
-        self, to: str | Path | None = None, *, overwrite: bool = False, mtime: str = "auto", generation: int | None = None
+        self,
+        to: str | Path | None = None,
+        *,
+        at: When | Position | None = None,
+        before: When | Position | None = None,
+        overwrite: bool = False,
+        mtime: str = "auto",
+        generation: int | None = None,
     ) -> list[Restored | Passed]:
         """Put its files back to where the agent looks for them (or below `to`); doing it twice changes nothing.
 
-        RefusedError where bytes would be lost, CorruptionError where our copy is damaged; nothing is half written.
+        With a moment (as in `recover`) the main log up to it becomes a new session that the agent can go on with, each time
+        another one; the last of the results is then a `Forked`, and the original is not touched. RefusedError where bytes would
+        be lost, CorruptionError where our copy is damaged; nothing is half written.
+
+            forked = session.restore(before="2026-01-31T12:00Z")[-1]
         """
         try:
             wish = Wish(Path(to).absolute() if to is not None else None, overwrite, Mtime(mtime), generation)
         except ValueError as error:
             raise UsageError(f"mtime={mtime!r}: one of auto, keep, now") from error
+        if at is not None or before is not None:
+            return list(fork.make(self._home, self.plan_fork(at, before=before, wish=wish)))
         return list(carry_out(self._home, self.plan_restore(wish)))
 
     def pin(self, *, pinned: bool = True) -> None:
         """Keep it whatever retention says; `pinned=False` lifts that."""
         self._row = pin.set_pin(self._home, self._row, pinned=pinned)
-
-
-def _text(position: Position | None) -> str | None:
-    return None if position is None else str(position)
-
-
-def _types(types: Collection[str] | None) -> frozenset[EventType]:
-    try:
-        return frozenset(EventType(each) for each in types or ())
-    except ValueError as error:
-        raise UsageError(str(error), hint=f"the types are {', '.join(EventType)}") from error
-
-
-def _last_event(reader: StreamReader, moment: Moment) -> Position:
-    """The last event that a moment includes: a position is one event's, any other moment is a whole record."""
-    found = reader.locate(moment)
-    return found if isinstance(moment, Position) else replace(found, k=_WHOLE_RECORD)
-
-
-def _moment(when: When | None, clock_ms: int) -> Moment | None:
-    if when is None or isinstance(when, str):
-        return None if when is None else read_moment(when, clock_ms)
-    if isinstance(when, int):
-        return Instant(when)
-    return read_moment(when.isoformat(), clock_ms)

@@ -108,13 +108,16 @@ class OpenSegment:
         self.stamp = state.stamp
 
     @classmethod
-    def resume(cls, folder: Path, name: SegmentName) -> Self:
+    def resume(cls, folder: Path, name: SegmentName, left: OpenState | None = None) -> Self:
         """Open the segment that grows: an unfinished last frame is cut off, a damaged file is set aside whole.
 
         After a set-aside the segment holds the frames before the damage; what came behind is captured again
-        while the agent's file is there, and stays in the `.damaged` file in any case.
+        while the agent's file is there, and stays in the `.damaged` file in any case. `left`: how this process left
+        the file; as long as it has that size it is not walked again.
         """
         path = folder / str(name)
+        if left is not None and left.start == name.start and path.stat().st_size == left.size:
+            return cls(path, os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC), left)
         state, error = survey(path, name.start)
         if error is not None and not isinstance(error, TornFrameError):
             _set_aside(path, state.size)
@@ -145,6 +148,10 @@ class OpenSegment:
         self.end += sum(length for _, length in data)
         self.frame_count += len(data)
         self.stamp = stamp
+
+    def state(self) -> OpenState:
+        """What the file holds now."""
+        return OpenState(self.start, self.end, self.size, self.frame_count, self.stamp)
 
     def close(self) -> None:
         """Let the file go."""

@@ -10,34 +10,42 @@ from collections.abc import Callable
 from pathlib import Path
 
 from coldtrail import durable
+from crash.power import Ledger
 
 KILLED = 137
 _FAILED = 1
 
 
-def dies_at(step: int, work: Callable[[], object]) -> bool:
-    """Do `work` in a child that is gone at its `step`-th durable step, counted from 1; False: it came to its end before."""
+def dies_at(step: int, work: Callable[[], object], *, power: Path | None = None) -> bool:
+    """Do `work` in a child that is gone at its `step`-th durable step, counted from 1; False: it came to its end before.
+
+    `power`: a folder that loses, at that moment, whatever in it was not synced.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: other tests may have left threads
         pid = os.fork()
     if pid == 0:
-        _run(step, work)
+        _run(step, work, None if power is None else Ledger(power))
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     assert code in (0, KILLED), f"the work failed by itself (exit {code}), see its traceback on stderr"
     return code == KILLED
 
 
-def _run(step: int, work: Callable[[], object]) -> None:
+def _run(step: int, work: Callable[[], object], ledger: Ledger | None) -> None:
     """What the child does; it never returns."""
     left = step
+    if ledger is not None:
+        os.fsync = ledger.sync
 
     def hook(_name: str, _path: Path) -> None:
         nonlocal left
         left -= 1
         if left == 0:
+            if ledger is not None:
+                ledger.cut()
             os._exit(KILLED)
 
     try:

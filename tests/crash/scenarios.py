@@ -7,12 +7,13 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from coldtrail import durable
 from coldtrail.home import Home
 from coldtrail.stage.pin import set_pin
 from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.restore import Passed, Wish, carry_out, plan_restore
 from coldtrail.stage.scan import Scanner
-from world_of import Lines, World, compact
+from world_of import Lines, World
 
 TOOL_OUTPUT = b"a tool's output\n" * 20
 
@@ -125,10 +126,9 @@ def _rewrite(story: Story) -> None:
 
 
 def _rewrite_middle(story: Story) -> None:
-    path = story.world.main()
-    data = path.read_bytes()
-    middle = len(data) // 2
-    story.world.write(path, data[:middle] + bytes(byte ^ 1 if byte in b"0123456789" else byte for byte in data[middle : middle + 40]) + data[middle + 40 :])
+    data = story.world.main().read_bytes()
+    middle = data.index(b"/there", len(data) // 2)
+    story.world.write(story.world.main(), data[:middle] + b"/other" + data[middle + 6 :])
 
 
 def _truncate(story: Story) -> None:
@@ -145,7 +145,7 @@ def _headless(story: Story) -> None:
 
 
 def _rewrite_companion(story: Story) -> None:
-    story.world.write(story.world.companion(), b"rewritten\n" * 700)
+    story.world.write(story.world.companion(), b"rewritten\n" * 300)
 
 
 def _move(story: Story) -> None:
@@ -211,9 +211,16 @@ def _cut_live(story: Story) -> None:
     story.world.write(path, path.read_bytes()[:1000])
 
 
+def _lose_store(story: Story) -> None:
+    """Only the archive is left."""
+    shutil.rmtree(story.world.layout.store)
+    story.world.forget_catalog()
+
+
 def _rebuild(world: World) -> None:
     with world.open() as home:
-        assert rebuild(home) == []
+        durable.step("rebuild", world.layout.catalog)
+        assert rebuild(home, lambda _: durable.step("rebuilt", world.layout.catalog)) == []
 
 
 def _everything(world: World) -> None:
@@ -249,3 +256,5 @@ SCENARIOS = (
     Scenario("catalog made again", _sealed_then_grown, _lose_catalog, _rebuild),
     Scenario("rewritten, captured, made dense", _captured_long, _rewrite, _everything),
 )
+
+LOST_STORE = Scenario("made again from the archive alone", _gone_dense, _lose_store, _rebuild)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from coldtrail.format.manifest import StreamMeta
+from coldtrail.home import Home
 from coldtrail.layout import TEMP_PREFIX
-from coldtrail.stage.rebuild import adopt, rebuild
+from coldtrail.stage.rebuild import adopt, differences
 from crash.killing import dies_at, steps_of
-from crash.scenarios import SCENARIOS, Scenario, Story
+from crash.scenarios import LOST_STORE, SCENARIOS, Scenario, Story
 from world_of import Held, Lines, World, assert_sound, events, generation_bytes, held, listed, metas, small_sizes
+
+EVERY = bool(os.environ.get("COLDTRAIL_EVERY_STEP"))
+SOME = 8  # steps of a long work, where not every one is asked for
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
@@ -47,17 +52,18 @@ def begin(folder: Path, scenario: Scenario) -> tuple[World, Before]:
     """A world in which the work is about to begin."""
     world = World(folder)
     story = Story(world, Lines(world.clock), Lines(world.clock, session="child123-0000"))
-    scenario.before(story)
-    with world.open() as home:
-        known = {meta.stream: _generations(world, meta) for meta in metas(home)}
-    world.clock.tick(60_000)
-    scenario.change(story)
+    with world.kept_open():
+        scenario.before(story)
+        with world.open() as home:
+            known = generations(home)
+        world.clock.tick(60_000)
+        scenario.change(story)
     return world, Before(known, world.live())
 
 
-def _generations(world: World, meta: StreamMeta) -> list[bytes]:
-    with world.open() as home:
-        return [generation_bytes(home, meta, each.number) for each in meta.generations]
+def generations(home: Home) -> dict[str, list[bytes]]:
+    """What is held of each stream's generations, by the stream's id."""
+    return {meta.stream: [generation_bytes(home, meta, each.number) for each in meta.generations] for meta in metas(home)}
 
 
 def outcome(world: World) -> Outcome:
@@ -76,11 +82,11 @@ def assert_nothing_lost(world: World, before: Before, whole: dict[Path, bytes]) 
     with world.open() as home:
         assert adopt(home) == []
         assert_sound(home)
-        now = {meta.stream: _generations(world, meta) for meta in metas(home)}
-    for stream, generations in before.held.items():
-        kept = now[stream][: len(generations)]
-        assert kept[:-1] == generations[:-1]
-        assert kept[-1].startswith(generations[-1])
+        now = generations(home)
+    for stream, held_then in before.held.items():
+        kept = now[stream][: len(held_then)]
+        assert kept[:-1] == held_then[:-1]
+        assert kept[-1].startswith(held_then[-1])
     for path, data in world.live().items():
         assert data in (before.live.get(path), whole.get(path.relative_to(world.folder))), f"{path} is there in part"
         assert not path.name.startswith(TEMP_PREFIX)
@@ -89,12 +95,10 @@ def assert_nothing_lost(world: World, before: Before, whole: dict[Path, bytes]) 
 
 def assert_finished(world: World, reference: Outcome) -> None:
     """After the work was done again: as if nothing had happened, and the catalog says what the files say."""
-    found = outcome(world)
-    assert found == reference
+    assert outcome(world) == reference
     with world.open() as home:
         assert_sound(home)
-        assert rebuild(home) == []
-        assert listed(home, world.folder) == found.listed
+        assert differences(home) == ([], [])
 
 
 def undisturbed(folder: Path, scenario: Scenario) -> tuple[Outcome, list[str]]:
@@ -105,26 +109,90 @@ def undisturbed(folder: Path, scenario: Scenario) -> tuple[Outcome, list[str]]:
     return outcome(world), steps
 
 
-def each_kill(folder: Path, scenario: Scenario, steps: list[str]) -> Iterator[tuple[str, World, Before, Callable[[], None]]]:
-    """A world for each step of the work, killed there."""
-    for step in range(1, len(steps) + 1):
-        world, before = begin(folder / str(step), scenario)
+@contextlib.contextmanager
+def noted(where: str) -> Iterator[None]:
+    """A failure says where the process was killed."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"killed at {where}")
+        raise
 
-        def work(world: World = world) -> None:
-            scenario.act(world)
 
-        assert dies_at(step, work)
-        yield f"step {step}: {steps[step - 1]}", world, before, work
+def chosen(steps: list[str], some: int = SOME) -> list[int]:
+    """The steps to be killed at, counted from 1: all of a short work, some of a long one, unless all are asked for."""
+    every = list(range(1, len(steps) + 1))
+    return every if EVERY or len(every) <= some else sorted(random.Random(len(every)).sample(every, some))
 
 
 @each_scenario
 def test_killed_at_any_step_everything_is_there_once_and_the_next_start_finishes_it(scenario: Scenario, tmp_path: Path) -> None:
     reference, steps = undisturbed(tmp_path / "reference", scenario)
-    for where, world, before, work in each_kill(tmp_path, scenario, steps):
-        try:
+    for step in chosen(steps):
+        world, before = begin(tmp_path / str(step), scenario)
+        with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
+            assert dies_at(step, lambda world=world: scenario.act(world))  # type: ignore[misc]
             assert_nothing_lost(world, before, reference.live)
-            work()
+            scenario.act(world)
             assert_finished(world, reference)
-        except BaseException as error:
-            error.add_note(f"killed at {where}")
-            raise
+
+
+@each_scenario
+def test_killed_again_at_the_next_start_it_is_finished_by_the_one_after(scenario: Scenario, tmp_path: Path) -> None:
+    reference, steps = undisturbed(tmp_path / "reference", scenario)
+    chance = random.Random(len(steps))
+    for number in range(len(steps) if EVERY else 1):
+        world, before = begin(tmp_path / str(number), scenario)
+        first, second = (chance.randint(1, len(steps)) for _ in range(2))
+        with noted(f"step {first}, then at step {second}"):
+            for step in (first, second):
+                dies_at(step, lambda world=world: start_and_act(world, scenario))  # type: ignore[misc]
+                assert_nothing_lost(world, before, reference.live)
+            scenario.act(world)
+            assert_finished(world, reference)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="names of open folders are read from /proc")
+@each_scenario
+@pytest.mark.parametrize("catalog", ["kept", "behind"])
+def test_at_a_power_cut_nothing_is_lost_but_what_was_not_done(scenario: Scenario, catalog: str, tmp_path: Path) -> None:
+    """SQLite's own last transactions may be lost with the power too."""
+    reference, steps = undisturbed(tmp_path / "reference", scenario)
+    for step in chosen(steps, 3):
+        world, before = begin(tmp_path / str(step), scenario)
+        with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
+            old = copied_catalog(world)
+            assert dies_at(step, lambda world=world: scenario.act(world), power=world.folder)  # type: ignore[misc]
+            if catalog == "behind":
+                put_back_catalog(world, old)
+            assert_nothing_lost(world, before, reference.live)
+            scenario.act(world)
+            assert_finished(world, reference)
+
+
+def copied_catalog(world: World) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in world.layout.home.glob("catalog.db*")}
+
+
+def put_back_catalog(world: World, old: dict[str, bytes]) -> None:
+    world.forget_catalog()
+    for name, data in old.items():
+        (world.layout.home / name).write_bytes(data)
+
+
+def test_a_rebuild_from_the_archive_alone_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
+    """In between verify is right to say that the store does not know every stream."""
+    reference, steps = undisturbed(tmp_path / "reference", LOST_STORE)
+    for step in chosen(steps):
+        world, _ = begin(tmp_path / str(step), LOST_STORE)
+        with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
+            assert dies_at(step, lambda world=world: start_and_act(world, LOST_STORE))  # type: ignore[misc]
+            LOST_STORE.act(world)
+            assert_finished(world, reference)
+
+
+def start_and_act(world: World, scenario: Scenario) -> None:
+    """As a daemon that was killed begins again."""
+    with world.open() as home:
+        assert adopt(home) == []
+    scenario.act(world)

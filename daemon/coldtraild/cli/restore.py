@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from coldtrail import Session, Trail, UsageError
-from coldtrail.model import instant_text
-from coldtrail.stage.restore import Action, Mtime, Passed, Piece, Restored, RestorePlan, Wish, carry_out
+from coldtrail.model import Position, instant_text
+from coldtrail.stage import fork
+from coldtrail.stage.fork import Forked, ForkPlan
+from coldtrail.stage.restore import Action, Mtime, Passed, Piece, Restored, Wish, carry_out
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, pass_asked, some_ids
 from coldtraild.cli.ending import Ending
@@ -20,6 +22,7 @@ _EXITS = {
     3: "no such session, or several",
     4: "refused: something is in the way that would be lost",
 }
+_WHEN = "A time, a span back (2h), a position, an id, or #N (the Nth record)"
 
 
 @click.command(
@@ -28,11 +31,14 @@ _EXITS = {
         "coldtrail restore ae3d54a6 --dry-run",
         "coldtrail restore ae3d54a6",
         "coldtrail restore ae3d54a6 --to ~/looked-at",
+        "coldtrail restore ae3d54a6 --before 2026-01-31T12:00Z",
         exits=_EXITS,
     ),
 )
 @some_ids
 @click.option("--to", metavar="DIR", help="Into this folder instead, as below the agent's root.")
+@click.option("--at", metavar="WHEN", help=f"The main log up to then, as a new session. {_WHEN}, inclusive.")
+@click.option("--before", metavar="WHEN", help="The same, exclusive.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there, where every byte of it is held.")
 @click.option(
     "--mtime",
@@ -49,6 +55,8 @@ def command(
     asked: Asked,
     names: tuple[str, ...],
     to: str | None,
+    at: str | None,
+    before: str | None,
     mtime: str,
     generation: int | None,
     *,
@@ -60,15 +68,23 @@ def command(
 
     Byte for byte. Prints each file, and how to go on with the session. Nothing is overwritten that coldtrail does not hold, a
     file appears at once and whole, and doing it twice changes nothing. No daemon is needed.
+
+    With --at or --before the session is left as it is, and its main log up to that moment becomes a new session, that the agent
+    can go on with. What had to be changed in it for that is told; every other byte is the original's.
     """
-    if generation is not None and len(names) > 1:
-        raise UsageError("--generation is for one session")
+    moment = at is not None or before is not None
+    if len(names) > 1 and (generation is not None or moment):
+        raise UsageError(f"{'--generation' if generation is not None else '--at'} is for one session")
     wish = Wish(None if to is None else Path(to).expanduser().absolute(), overwrite, Mtime(mtime), generation)
     report, ending = Report(dry_run=dry_run, quiet=as_json), Ending()
     with asked.trail() as trail:
         for name in names:
             with ending.go_on(name):
-                report.take(trail, trail.session(name), wish)
+                session = trail.session(name)
+                if moment:
+                    report.fork(trail, session, session.plan_fork(at, before=before, wish=wish))
+                else:
+                    report.take(trail, session, wish)
     if report.failed:
         ending.note(1)
     if as_json:
@@ -86,6 +102,7 @@ class Report:
         self.skipped: list[dict[str, object]] = []
         self.failed: list[dict[str, object]] = []
         self.sessions: list[dict[str, object]] = []
+        self.forked: dict[str, object] | None = None
 
     def take(self, trail: Trail, session: Session, wish: Wish) -> None:
         """One session: its files, then how to go on with it where that is possible."""
@@ -94,8 +111,28 @@ class Report:
         if self._dry_run:
             self._plan(plan.pieces)
         else:
-            self._carry_out(trail, plan)
-        resume = plan.resume if wish.to is None and len(self.failed) == failed_before else None
+            self._carry_out(carry_out(trail.home, plan))
+        self._close(session, plan.resume if wish.to is None and len(self.failed) == failed_before else None)
+
+    def fork(self, trail: Trail, session: Session, plan: ForkPlan) -> None:
+        """One session up to a moment: the new file, then how to go on with it."""
+        if self._dry_run:
+            self._plan(plan.needed)
+            self._plan_fork(plan)
+        else:
+            self._carry_out(fork.make(trail.home, plan))
+        if self._dry_run or not self.failed:
+            self.forked = {
+                "from": session.id,
+                "at": str(plan.at),
+                "id": plan.id,
+                "path": str(plan.target),
+                "changed_lines": len(plan.changes),
+                "newline_added": not plan.ends_line,
+            }
+        self._close(session, None if self.failed or self._dry_run else plan.resume)  # the next plan has another id
+
+    def _close(self, session: Session, resume: str | None) -> None:
         self.sessions.append({"key": session.key, "id": session.id, "resume": resume})
         if resume is not None:
             self._say(f"resume    {say.printable(resume)}")
@@ -110,8 +147,14 @@ class Report:
                 self._say(f"would {piece.action.value:<9} {say.folder(str(piece.target))}, {say.size(piece.bytes)}")
                 _warn(piece.target, piece.note)
 
-    def _carry_out(self, trail: Trail, plan: RestorePlan) -> None:
-        for done in carry_out(trail.home, plan):
+    def _plan_fork(self, plan: ForkPlan) -> None:
+        entry = {"path": str(plan.target), "bytes": plan.bytes, "mtime": _mtime(plan.mtime_ns), "action": "fork"}
+        self.planned.append({**entry, "note": plan.note or None})
+        self._say(f"would fork     {_forked(plan.target, plan.bytes, plan.at, len(plan.changes))}")
+        _warn(plan.target, plan.note)
+
+    def _carry_out(self, results: Iterable[Restored | Passed]) -> None:
+        for done in results:
             if isinstance(done, Restored):
                 self._put_back(done)
             elif done.failed:
@@ -122,7 +165,10 @@ class Report:
     def _put_back(self, done: Restored) -> None:
         entry = {"path": str(done.path), "bytes": done.bytes, "sha256": done.sha256, "mtime": _mtime(done.mtime_ns)}
         self.restored.append({**entry, "note": done.note or None})
-        self._say(f"restored  {say.folder(str(done.path))}, {say.size(done.bytes)}")
+        if isinstance(done, Forked):
+            self._say(f"forked    {_forked(done.path, done.bytes, done.at, done.changed_lines)}")
+        else:
+            self._say(f"restored  {say.folder(str(done.path))}, {say.size(done.bytes)}")
         _warn(done.path, done.note)
 
     def _fail(self, done: Passed) -> None:
@@ -143,7 +189,12 @@ class Report:
         lists = {"restored": self.restored, "skipped": self.skipped, "failed": self.failed, "errors": errors}
         planned = {"planned": self.planned} if self._dry_run else {}
         resume = self.sessions[0]["resume"] if len(self.sessions) == 1 else None
-        return {**lists, **planned, "resume": resume, "sessions": self.sessions}
+        return {**lists, **planned, "resume": resume, "forked": self.forked, "sessions": self.sessions}
+
+
+def _forked(path: Path, size: int, at: Position, changed: int) -> str:
+    lines = f"{changed} line{'' if changed == 1 else 's'} changed" if changed else "nothing changed"
+    return f"{say.folder(str(path))}, {say.size(size)}: up to {at}, {lines}"
 
 
 def _mtime(ns: int) -> str | None:

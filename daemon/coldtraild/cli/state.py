@@ -13,7 +13,7 @@ from coldtraild.cli.gist import content_gist
 
 _EXITS = {
     0: "shown",
-    1: "a whole replay gave another state than the checkpoint",
+    1: "a whole replay gave another state than the checkpoint, or than the log itself names",
     3: "no such session or moment",
     5: "a range of the log could not be read, so not all is known",
 }
@@ -35,20 +35,21 @@ def command(asked: Asked, name: str, *, at: str | None, before: str | None, stre
     do may have happened.
     """
     with asked.trail() as trail:
-        found = trail.session(name).recover(at, before=before, verify=verify, stream=stream)
-    if as_json:
-        say.document(found.to_json())
-    else:
-        click.echo("\n".join(_lines(found)))
+        session = trail.session(name)
+        found = session.recover(at, before=before, verify=verify, stream=stream)
+        if as_json:
+            say.document(found.to_json())
+        else:
+            click.echo("\n".join(_lines(found, session.title or "")))
     if found.gaps:
         raise UnverifiableError(f"{len(found.gaps)} ranges of the log could not be read", hint="run `coldtrail verify`")
     return 1 if found.recovery.verified is False else 0
 
 
-def _lines(found: Recovered) -> Iterator[str]:
+def _lines(found: Recovered, title: str) -> Iterator[str]:
     state = found.state
     began = f"checkpoint {found.checkpoint}" if found.checkpoint else "the start of the log"
-    yield f"session     {found.session.key}  {say.printable(found.session.title or '')}"
+    yield f"session     {found.key}  {say.printable(title)}"
     yield f"position    {found.position}  ({state.event_count} events)"
     yield f"recovered   from {began}, {found.replayed} records replayed"
     proof = {None: "", True: "  verified by a whole replay", False: "  NOT what a whole replay gives"}[found.recovery.verified]

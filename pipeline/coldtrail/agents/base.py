@@ -29,6 +29,15 @@ class RestoreAdvice:
     warning: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """How the beginning of a log becomes a session of its own, that the program goes on with."""
+
+    session_id: str  # the new session's own id
+    path: PurePosixPath  # where its log lies, relative to the root
+    owner: Callable[[object], Sequence[str]] | None = None  # under which keys a record says whose log it is; None: the name says it
+
+
 class Agent(Protocol):
     """One agent's habits. Pure but for `roots`, `sweep_days` and `advise`, which may look at the agent's settings files.
 
@@ -76,6 +85,12 @@ class Agent(Protocol):
 
     def advise(self, root: Path, mtime_ns: int, last_ms: int | None, now_ns: int) -> RestoreAdvice:
         """Which mtime a restored file gets; `mtime_ns` is the original, `last_ms` the newest in-file time."""
+
+    def fork(self, path: PurePosixPath, fresh: str) -> Fork | None:
+        """How a copy of the log at `path` (relative to the root) becomes a session of its own; None: it cannot.
+
+        `fresh` is a new uuid. Of a record nothing is changed but its owner, and that only where it is the copied session.
+        """
 
     def resume(self, session_id: str, cwd: str | None) -> str | None:
         """The shell command that goes on with a restored session; None: the agent has none."""

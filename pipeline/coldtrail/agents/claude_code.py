@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from coldtrail.agents.base import HEAD_BYTES, Agent, Place, RestoreAdvice
+from coldtrail.agents.base import HEAD_BYTES, Agent, Fork, Place, RestoreAdvice
 from coldtrail.agents.reading import DAY_NS, command, fields_of, first_text, number, present, session_id_in, setting, time_ms, unknown, word
 from coldtrail.model import EventType, Ids, Meaning, Reading, Role, instant_text
 
@@ -78,6 +78,8 @@ class ClaudeCode:
         events = (reader(value) if reader is not None else []) or [unknown(value)]
         if "parentUuid" in value and _is_root(value):
             events.insert(0, _start(value))
+        if value.get("isSidechain"):
+            events = [_aside(each) for each in events]
         parent = word(value.get("parentUuid")) or word(value.get("logicalParentUuid"))  # a compaction cuts only the former
         return Reading(
             tuple(events),
@@ -116,6 +118,10 @@ class ClaudeCode:
             f" (it keeps {days:g} days; cleanupPeriodDays in {root / 'settings.json'})",
         )
 
+    def fork(self, path: PurePosixPath, fresh: str) -> Fork | None:
+        """Beside the original: it goes by the file's name, and says the new id in what it appends."""
+        return Fork(fresh, path.with_name(f"{fresh}.jsonl"))
+
     def resume(self, session_id: str, cwd: str | None) -> str | None:
         """From the session's own folder: others find it only where no second project holds that id."""
         return command("claude", "--resume", session_id, cwd=cwd)
@@ -147,6 +153,11 @@ def _start(line: Line) -> Meaning:
     return Meaning(EventType.SESSION_START, fields)
 
 
+def _aside(event: Meaning) -> Meaning:
+    """What a side conversation tells, be it said, called or thought."""
+    return event if event.type is EventType.UNKNOWN else Meaning(event.type, {**event.data, "sidechain": True})
+
+
 def _place_changed(line: Line) -> Meaning:
     fields = present(cwd=word(line.get("cwd")), git_branch=word(line.get("gitBranch")), version=word(line.get("version")))
     return Meaning(EventType.ENVIRONMENT_CHANGED, fields)
@@ -159,8 +170,6 @@ def _message(line: Line, role: str, content: object, *, message: Line | None = N
         data.update(_answered(message))
     if meta or line.get("isMeta"):
         data["meta"] = True
-    if line.get("isSidechain"):
-        data["sidechain"] = True
     return Meaning(EventType.MESSAGE_ADDED, data)
 
 
@@ -259,11 +268,20 @@ def _system(line: Line) -> list[Meaning]:
     subtype = word(line.get("subtype"))
     if subtype == "compact_boundary":
         about = fields_of(line.get("compactMetadata"))
-        fields = present(trigger=word(about.get("trigger")), tokens_before=number(about.get("preTokens")))
+        fields = present(trigger=word(about.get("trigger")), tokens_before=number(about.get("preTokens")), kept=_kept(about))
         return [Meaning(EventType.CONTEXT_SUMMARIZED, fields)]
     if word(line.get("content")) is not None:
         return [_message(line, "system", line["content"])]
     return [Meaning(EventType.METADATA_CHANGED, present(kind=subtype or "system", duration_ms=number(line.get("durationMs"))))]
+
+
+def _kept(about: Line) -> object:
+    """The ids of earlier lines that go on counting, word for word behind the summary: each, or the first and the last of a run."""
+    listed, run = fields_of(about.get("preservedMessages")).get("uuids"), fields_of(about.get("preservedSegment"))
+    if isinstance(listed, list):
+        return listed
+    first, last = word(run.get("headUuid")), word(run.get("tailUuid"))
+    return {"from": first, "to": last} if first and last else None
 
 
 def _attachment(line: Line) -> list[Meaning]:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from coldtrail.agents.base import Agent, Place, RestoreAdvice
+from coldtrail.agents.base import Agent, Fork, Place, RestoreAdvice
 from coldtrail.agents.reading import command, fields_of, first_text, number, present, time_ms, unknown, word
 from coldtrail.model import EventType, Ids, Meaning, Reading, Role
 
 _UUID_AT_END = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
+_ROLLOUT = re.compile(rf"(rollout-(\d{{4}})-(\d\d)-(\d\d)T[0-9-]+-){_UUID_AT_END.pattern}")
 _CALLS = frozenset({
     "function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call", "image_generation_call",
 })  # fmt: skip
@@ -113,12 +114,25 @@ class Codex:
         """The original mtime: the list of threads shows it as their last change."""
         return RestoreAdvice(mtime_ns)
 
+    def fork(self, path: PurePosixPath, fresh: str) -> Fork | None:
+        """Under the same time, which must stand in the name; of an archived thread, among those that can be resumed."""
+        name = _ROLLOUT.fullmatch(path.stem)
+        if name is None:
+            return None
+        folder = PurePosixPath("sessions", name[2], name[3], name[4]) if path.parts[0] == "archived_sessions" else path.parent
+        return Fork(fresh, folder / f"{name[1]}{fresh}.jsonl", _owner)
+
     def resume(self, session_id: str, cwd: str | None) -> str | None:
         """By id, from anywhere: the rollout names its own folder."""
         return command("codex", "resume", session_id)
 
 
 Fields = dict[str, object]
+
+
+def _owner(value: object) -> tuple[str, ...]:
+    """Where a line says whose thread it is; the program does not open a rollout of which that and the name differ."""
+    return ("payload", "id") if fields_of(value).get("type") == "session_meta" else ()
 
 
 def _meta(payload: Fields) -> list[Meaning]:
@@ -156,8 +170,14 @@ def _turn(payload: Fields) -> list[Meaning]:
 def _compacted(payload: Fields) -> list[Meaning]:
     """The history so far is replaced; old versions told the summary alone."""
     history = payload.get("replacement_history")
-    fields = present(summary=word(payload.get("message")), replacement=history if isinstance(history, list) else None)
-    return [Meaning(EventType.CONTEXT_SUMMARIZED, fields)]
+    replacement = [_put_in(item) for item in history] if isinstance(history, list) else None
+    return [Meaning(EventType.CONTEXT_SUMMARIZED, present(summary=word(payload.get("message")), replacement=replacement))]
+
+
+def _put_in(item: object) -> object:
+    """An item that stands for the history so far; a message's role in the words that all agents share."""
+    said = _message(fields_of(item))
+    return {**fields_of(item), **said[0].data} if said else item
 
 
 def _usage(payload: Fields) -> list[Meaning]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from coldtrail.agents.base import HEAD_BYTES, Agent, Place, RestoreAdvice
+from coldtrail.agents.base import HEAD_BYTES, Agent, Fork, Place, RestoreAdvice
 from coldtrail.agents.reading import DAY_MS, command, fields_of, first_text, present, session_id_in, setting, time_ms, unknown, word
 from coldtrail.model import EventType, Ids, Meaning, Reading, Role, instant_text
 
@@ -17,12 +17,14 @@ _UNIT_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "m": 30.0}
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _SHORT_ID = re.compile(r"session-.+-([A-Za-z0-9_-]{8})")
+_LOG_NAME = re.compile(r"(session-.+-)[A-Za-z0-9_-]{8}\.jsonl")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")  # the program writes `_` for these
 _LOG_SUFFIXES = (".jsonl", ".json")
 _LOG = re.compile(r"session-(.+)\.jsonl")
 _UNREADABLE = re.compile(r"(.+\.jsonl)\.unreadable-\d+")  # a log the program could not load and set aside
 
 _SPEAKERS = {"user": "user", "gemini": "assistant", "info": "system", "warning": "system", "error": "system"}
+_IN_CALLS = frozenset({"functionCall", "functionResponse"})
 _SURROUNDINGS = "<session_context>"
 _WORKSPACE = re.compile(r"\*\*Workspace Directories:\*\*\s+- (\S[^\n]*)")
 
@@ -101,6 +103,11 @@ class GeminiCli:
             f" this one at its next start, unless you first set general.sessionRetention.enabled to false in {root / 'settings.json'}",
         )
 
+    def fork(self, path: PurePosixPath, fresh: str) -> Fork | None:
+        """Under the same minute; an old session is one document, of which no part is one."""
+        name = _LOG_NAME.fullmatch(path.name)
+        return Fork(fresh, path.with_name(f"{name[1]}{fresh[:8]}.jsonl"), _said_owner) if name else None
+
     def resume(self, session_id: str, cwd: str | None) -> str | None:
         """By the whole id, from the session's own folder: only its own project's sessions are looked at."""
         return command("gemini", "--resume", session_id, cwd=cwd)
@@ -141,6 +148,14 @@ def _span_days(text: object) -> float | None:
 
 
 Fields = dict[str, object]
+
+
+def _said_owner(value: object) -> tuple[str, ...]:
+    """Where a line says whose log it is: the last one to do so counts, and its sweep goes by the first."""
+    fields = fields_of(value)
+    if "sessionId" in fields_of(fields.get("$set")):
+        return ("$set", "sessionId")
+    return ("sessionId",) if "sessionId" in fields and "id" not in fields else ()
 
 
 def _header(value: Fields) -> Reading:
@@ -185,11 +200,11 @@ def _message(message: Fields) -> list[Meaning]:
         return [unknown(message)]
     content = message.get("content")
     if kind != "gemini":
-        if _is_tool_response(content):  # the call that it answers has told it
+        if _is_of_tools(content):  # the call that it answers has told it
             return [Meaning(EventType.METADATA_CHANGED, present(kind="functionResponse", message_id=word(message.get("id"))))]
         return [_said(message)]
     events = [_thought(each, message) for each in _objects(message.get("thoughts"))]
-    if content:
+    if content and not _is_of_tools(content):
         events.append(_said(message))
     elif answered := _answered(message):
         events.append(Meaning(EventType.METADATA_CHANGED, answered))
@@ -204,11 +219,14 @@ def _objects(value: object) -> list[Fields]:
 
 def _speaks(message: Fields) -> bool:
     content = message.get("content")
-    return word(message.get("type")) in _SPEAKERS and bool(content) and not _is_tool_response(content)
+    return word(message.get("type")) in _SPEAKERS and bool(content) and not _is_of_tools(content)
 
 
-def _is_tool_response(content: object) -> bool:
-    return isinstance(content, list) and bool(content) and all(isinstance(part, dict) and "functionResponse" in part for part in content)
+def _is_of_tools(content: object) -> bool:
+    """Whether a message is nothing but calls of tools, or what they gave back."""
+    return (
+        isinstance(content, list) and bool(content) and all(isinstance(part, dict) and not _IN_CALLS.isdisjoint(part) for part in content)
+    )
 
 
 def _said(message: Fields) -> Meaning:

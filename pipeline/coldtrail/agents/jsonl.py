@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from coldtrail.agents.base import Agent, Place, RestoreAdvice
+from coldtrail.agents.base import Agent, Fork, Place, RestoreAdvice
 from coldtrail.agents.reading import time_ms, unknown
 from coldtrail.model import Ids, Reading, Role
 
@@ -56,6 +56,11 @@ class JsonlFolder:
     def advise(self, root: Path, mtime_ns: int, last_ms: int | None, now_ns: int) -> RestoreAdvice:
         """The original mtime."""
         return RestoreAdvice(mtime_ns)
+
+    def fork(self, path: PurePosixPath, fresh: str) -> Fork | None:
+        """Beside the original, its name with eight digits more."""
+        name = f"{path.stem}-{fresh[:8]}"
+        return Fork(name, path.with_name(f"{name}.jsonl"))
 
     def resume(self, session_id: str, cwd: str | None) -> str | None:
         """None: how to go on is the writer's own matter."""

@@ -41,6 +41,9 @@ class Archive(Protocol):
     def publish(self, temp: Path, key: str) -> None:
         """Give a finished, synced file of `staging` its key; FileExistsError where the key is taken."""
 
+    def supersede(self, temp: Path, key: str) -> None:
+        """Put a finished, synced file in the place of the one at `key`, in one step; both must hold the same plain bytes."""
+
     def replace(self, key: str, data: bytes) -> None:
         """Give a small file new content: old or new, whatever happens."""
 

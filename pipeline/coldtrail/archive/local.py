@@ -38,6 +38,9 @@ class LocalArchive:
     def publish(self, temp: Path, key: str) -> None:
         durable.publish(temp, self._path(key))
 
+    def supersede(self, temp: Path, key: str) -> None:
+        durable.supersede(temp, self._path(key))
+
     def replace(self, key: str, data: bytes) -> None:
         durable.replace(self._path(key), data)
 

@@ -13,7 +13,10 @@ from coldtrail.format.frames import FrameError, ReadAt
 _LEVEL = 9
 _ENTRY = struct.Struct("<QII")  # plain offset, length of the packed form, CRC32 of it
 _COUNT = struct.Struct("<I")
-ENTRY_MAX_BYTES = 16 << 20
+_CRC = struct.Struct("<I")
+
+Run = tuple[int, ...]  # generation, start, end of records; of one record that holds several messages also the first and the last of these
+_PLACES = {"runs": (0, (3, 5)), "told": (0, (4,)), "tools": (1, (4,)), "early": (1, (4,))}  # of each: how many texts lead, which lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +24,14 @@ class Checkpoint:
     """What is needed to make the state after `offset` again from the log."""
 
     version: int  # of the fold that made it
+    stream: str
     generation: int
     offset: int  # behind the last record that it includes
     prefix_sha256: str  # of the generation's bytes up to `offset`: the SHA-256 of the hashes of its blocks
     state_hash: str
-    runs: tuple[tuple[int, int, int], ...]  # live records, in order: generation, start, end; neighbours as one
-    loose: tuple[int, ...]  # which of them hang on a record that has not been met
+    runs: tuple[Run, ...]  # live records, in order; neighbours as one
+    loose: tuple[int, ...]  # which of the live ones hang on a record that has not been met
+    told: tuple[tuple[int, int, int, int], ...]  # which tell their tools elsewhere: generation, offset, length of that record
     tools: tuple[tuple[str, int, int, int], ...]  # pending: invocation, generation, offset, length of the record
     early: tuple[tuple[str, int, int, int], ...]  # completions without their invocation, likewise
     small: Mapping[str, object]  # everything else, which is small
@@ -40,10 +45,29 @@ class Checkpoint:
     def decode(cls, packed: bytes) -> Checkpoint:
         """Back from `encode`; ValueError for anything else."""
         value = lines.loads(frames.decode(packed))
-        if not isinstance(value, dict) or set(value) != set(cls.__slots__):
+        if not isinstance(value, dict) or not isinstance(value.get("version"), int):
             raise ValueError("not a checkpoint")
-        lists = {name: tuple(tuple(each) for each in value[name]) for name in ("runs", "tools", "early")}
-        return cls(**{**value, **lists, "loose": tuple(value["loose"])})
+        if set(value) != set(cls.__slots__):
+            raise ValueError(f"its fields are others; it is of version {value['version']}")
+        lists = {name: _places(value[name], *shape) for name, shape in _PLACES.items()}
+        if not all(map(_is_count, (value["generation"], value["offset"]))) or not isinstance(value["small"], dict):
+            raise ValueError("not a checkpoint")
+        return cls(**{**value, **lists, "loose": _places([value["loose"]], 0, None)[0]})
+
+
+def _places(value: object, texts: int, lengths: tuple[int, ...] | None) -> tuple[tuple[object, ...], ...]:
+    """Rows of numbers, the first `texts` of each a text; ValueError for anything else."""
+    if isinstance(value, list):
+        rows = [tuple(each) for each in value if isinstance(each, list) and (lengths is None or len(each) in lengths)]
+        if len(rows) == len(value) and all(
+            all(isinstance(each, str) for each in row[:texts]) and all(map(_is_count, row[texts:])) for row in rows
+        ):
+            return tuple(rows)
+    raise ValueError("not a checkpoint")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 def pack(entries: Iterable[tuple[int, bytes]]) -> bytes:
@@ -66,11 +90,8 @@ def unpack(data: bytes) -> list[tuple[int, bytes]]:
 
 def directory(entries: Sequence[tuple[int, bytes]]) -> bytes:
     """Packed checkpoints as a sealed segment holds them: a table of their places first, so that one is read alone."""
-    table, at = [_COUNT.pack(len(entries))], _COUNT.size + _ENTRY.size * len(entries)
-    for offset, packed in entries:
-        table.append(_ENTRY.pack(offset, len(packed), zlib.crc32(packed)))
-        at += len(packed)
-    return b"".join(table) + b"".join(packed for _, packed in entries)
+    table = _COUNT.pack(len(entries)) + b"".join(_ENTRY.pack(offset, len(packed), zlib.crc32(packed)) for offset, packed in entries)
+    return table + _CRC.pack(zlib.crc32(table)) + b"".join(packed for _, packed in entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +112,20 @@ class Listed:
 
 
 def read_directory(source: ReadAt, start: int, end: int) -> list[Listed]:
-    """What `directory` lists, at [start, end) of a file; FrameError where it does not fit."""
+    """What `directory` lists, at [start, end) of a file; FrameError where it does not fit, or is damaged."""
     head = source.read_at(start, _COUNT.size)
     count = _COUNT.unpack(head)[0] if len(head) == _COUNT.size else 0
-    table = source.read_at(start + _COUNT.size, count * _ENTRY.size)
-    if len(table) < count * _ENTRY.size or start + _COUNT.size + len(table) > end:
+    length = _COUNT.size + count * _ENTRY.size
+    if start + length + _CRC.size > end:
         raise FrameError(start, "the table of checkpoints does not fit")
-    found, at = [], start + _COUNT.size + len(table)
+    table = source.read_at(start, length + _CRC.size)
+    if len(table) < length + _CRC.size or _CRC.unpack_from(table, length)[0] != zlib.crc32(table[:length]):
+        raise FrameError(start, "the table of checkpoints does not match its checksum")
+    found, at = [], start + length + _CRC.size
     for place in range(count):
-        offset, length, crc = _ENTRY.unpack_from(table, place * _ENTRY.size)
-        found.append(Listed(offset, at, length, crc))
-        at += length
+        offset, size, crc = _ENTRY.unpack_from(table, _COUNT.size + place * _ENTRY.size)
+        found.append(Listed(offset, at, size, crc))
+        at += size
     if at > end:
         raise FrameError(start, "the table of checkpoints does not fit")
     return found

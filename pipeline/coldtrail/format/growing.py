@@ -34,6 +34,13 @@ def read_growing(source: ReadAt, start: int) -> Growing:
     return Growing(tuple(found), stamp, error)
 
 
+def last_stamp(source: ReadAt) -> Stamp | None:
+    """The stamp that the segment ends with, told by its last bytes alone; None where it ends in something else."""
+    data = source.read_at(max(0, source.size - _STAMP_MAX_BYTES), _STAMP_MAX_BYTES)
+    place = data.rfind(_STAMP_MAGIC)
+    return None if place < 0 else _decoded(data[place:])
+
+
 def _walked(source: ReadAt) -> tuple[list[Frame], FrameError | None]:
     found: list[Frame] = []
     try:

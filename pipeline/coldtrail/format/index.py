@@ -88,6 +88,16 @@ class RecordIndex:
         """The maximum of all times so far, those before this segment included: the base of the next one."""
         return _optional(self._running[-1]) if len(self) else self.base_ms
 
+    @property
+    def kinds(self) -> array[int]:
+        """Each row's kind, in order."""
+        return self._columns[2]
+
+    @property
+    def id_hashes(self) -> array[int]:
+        """Each row's `id_hash`, in order."""
+        return self._hashes
+
     def add(self, row: Row) -> None:
         """Append a row; ValueError where it begins before the one before it ends, or does not fit the format."""
         if row.offset < self.end:
@@ -132,6 +142,10 @@ class RecordIndex:
         if not cut:
             return _index_of(self.base_ms, self.start, [column[:] for column in self._columns])
         return _index_of(_optional(self._running[cut - 1]), self._end_of(cut - 1), [column[cut:] for column in self._columns])
+
+    def based(self, base_ms: int | None) -> RecordIndex:
+        """The same rows behind others whose times' maximum is `base_ms`."""
+        return _index_of(base_ms, self.start, [column[:] for column in self._columns])
 
     def encode(self) -> bytes:
         """As bytes, for a container that compresses them: header, then column after column, then a CRC32; little-endian."""

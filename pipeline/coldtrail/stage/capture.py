@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coldtrail.agents.walk import Candidate
 from coldtrail.catalog import StreamRow, changed
+from coldtrail.errors import SourceError
 from coldtrail.format.manifest import Stamp
 from coldtrail.home import Home
 from coldtrail.sessions import refresh
@@ -21,6 +22,7 @@ from coldtrail.stage.whole import take_document, take_twin
 from coldtrail.store import OpenSegment
 
 BATCH_BYTES = 8 << 20  # read, proven, written and synced at a time
+BATCH_LINES_MAX = 100_000  # each is a record, and a batch's records are in memory at once
 TAIL_QUIET_MS = 5_000  # an unfinished line is captured when its file has been quiet for so long
 TAIL_MAX_BYTES = 1 << 20  # or when it is longer than this
 
@@ -78,8 +80,10 @@ class Capture:
             if same:
                 self._stamp(row, found)
             else:
-                row = self._grow(next_generation(self._home, row, fd, found, mixed=prove.ends_match(row, fd)), fd, found, whole=True)
-            self._keep(changed(row if same else prove.seen(row, found), check_due=0))
+                row = next_generation(self._home, row, fd, found, mixed=prove.ends_match(row, fd))
+            if row.is_log or not same:
+                row = prove.seen(self._grow(row, fd, found, whole=not same), found)
+            self._keep(changed(row, check_due=0))
         return same
 
     def _take_locked(self, row: StreamRow, found: Candidate, whole: bool) -> Taken:
@@ -94,11 +98,26 @@ class Capture:
                 row = self._take_log(row, fd, whole)
             else:
                 row = take_document(self._home, self._appender, row, fd)
+        if row.generation == before.generation:
+            self._forget_restored(row)
         self._keep(row)
+        self._tell_unread(found)
         new_bytes = row.held - (before.held if row.generation == before.generation else 0)
         grew = new_bytes > 0 or row.generation != before.generation
         outcome = Outcome.CAPTURED if grew else Outcome.CHECK_DUE if row.check_due else Outcome.UNCHANGED
         return Taken(outcome, new_bytes, bool(row.is_log) and not found.is_twin and row.held < row.size, row)
+
+    def _tell_unread(self, found: Candidate) -> None:
+        """What was captured is safe; that its records could not be read is a fault to be shown, and tried again."""
+        error = self._appender.take_unread()
+        if error is not None:
+            raise SourceError(found.file, f"captured, but its records cannot be read ({type(error).__name__})") from error
+
+    def _forget_restored(self, row: StreamRow) -> None:
+        """A file that we put back has been met: whatever becomes of it now is the agent's doing."""
+        meta = identify.known_meta(self._home, row)
+        if meta.restored is not None:
+            self._home.store.write_meta(replace(meta, restored=None))
 
     def _keep(self, row: StreamRow) -> None:
         row = changed(row, stored_bytes=stored_bytes(self._home, identify.known_meta(self._home, row)))
@@ -109,14 +128,16 @@ class Capture:
     def _settled(self, row: StreamRow) -> StreamRow:
         """The row as the store has it: after a crash the store may hold more than the catalog knows, never less."""
         row = self._home.catalog.stream(row.stream) or row
-        names = self._home.store.open_names(row.stream, row.generation)
-        folder = self._home.layout.generation(row.stream, row.generation)
-        if row.open_bytes == ((folder / str(names[-1])).stat().st_size if names else 0):
+        meta = identify.known_meta(self._home, row)
+        names = self._home.store.open_names(row.stream, meta.newest.number)
+        folder = self._home.layout.generation(row.stream, meta.newest.number)
+        open_bytes = (folder / str(names[-1])).stat().st_size if names else 0
+        if (row.generation, row.open_bytes) == (meta.newest.number, open_bytes):
             return row
         if names:
             OpenSegment.resume(folder, names[-1]).close()
         self._appender.forget(row)
-        return remade_row(self._home, identify.known_meta(self._home, row), row)
+        return remade_row(self._home, meta, row)
 
     def _take_log(self, row: StreamRow, fd: int, whole: bool) -> StreamRow:
         found = os.fstat(fd)
@@ -137,6 +158,8 @@ class Capture:
         while row.held < found.st_size:
             plain = os.pread(fd, min(BATCH_BYTES, found.st_size - row.held), row.held)
             at_end = row.held + len(plain) >= found.st_size
+            while plain.count(b"\n") > BATCH_LINES_MAX:
+                plain, at_end = plain[: len(plain) // 2], False
             plain = plain[: _cut(plain, at_end=at_end, whole=whole)]
             before_length = min(prove.WINDOW_BYTES, row.held)
             before = os.pread(fd, before_length, row.held - before_length)

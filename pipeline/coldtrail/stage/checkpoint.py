@@ -8,27 +8,29 @@ from dataclasses import dataclass, field
 
 from coldtrail import checkpoints, indexes
 from coldtrail.catalog import StreamRow, changed
-from coldtrail.format.segment import BLOCK_BYTES, BlockHashes, prefix_hash
+from coldtrail.errors import CorruptionError
+from coldtrail.format import segment
+from coldtrail.format.segment import BlockHashes, prefix_hash
 from coldtrail.home import Home
 from coldtrail.model import EventType, Position
 from coldtrail.plain import Plain
 from coldtrail.recover import Placed, Selection, StreamReader
 from coldtrail.recovery import ref_of, start
+from coldtrail.state import VERSION
 from coldtrail.state.frozen import freeze
-
-LEAST_BYTES = 64 << 10  # of log between two checkpoints
-COST_FACTOR = 50  # so many times its own size of log lies before the next one
-REPLAY_MAX_BYTES = 4 << 20  # with this much log behind the last one, the next one does not wait for a trigger
-REPLAY_MAX_RECORDS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What proposes a checkpoint; the cost bound decides."""
+    """What proposes a checkpoint, and the bounds that decide."""
 
     every_events: int = 50
-    every_ms: int = 300_000
+    every_ms: int = 300_000  # by the times in the log
     on: frozenset[EventType] = field(default_factory=lambda: frozenset({EventType.TOOL_COMPLETED}))
+    least_bytes: int = 64 << 10  # of log between two checkpoints
+    cost_factor: int = 50  # so many times its own size of log lies before the next one
+    replay_max_bytes: int = 4 << 20  # with so much log behind the last one, the next one waits for nothing
+    replay_max_records: int = 20_000
 
 
 @dataclass(slots=True)
@@ -51,58 +53,75 @@ class Since:
             return
         self.events += len(placed.reading.events)
         self.triggered = self.triggered or any(meaning.type in policy.on for meaning in placed.reading.events)
-        if placed.reading.time_ms is not None:
-            self.first_ms = placed.reading.time_ms if self.first_ms is None else self.first_ms
-            self.last_ms = placed.reading.time_ms
+        when_ms = placed.reading.time_ms
+        if when_ms is not None:
+            self.first_ms = when_ms if self.first_ms is None else self.first_ms
+            self.last_ms = when_ms if self.last_ms is None else max(self.last_ms, when_ms)
 
     def is_due(self, policy: Policy) -> bool:
         """Whether a checkpoint is to be made here."""
-        if self.bytes >= REPLAY_MAX_BYTES or self.records >= REPLAY_MAX_RECORDS:
+        if self.bytes >= policy.replay_max_bytes or self.records >= policy.replay_max_records:
             return True
         waited_ms = (self.last_ms or 0) - (self.first_ms or 0)
         proposed = self.triggered or self.events >= policy.every_events or waited_ms >= policy.every_ms
-        return proposed and self.bytes >= max(LEAST_BYTES, COST_FACTOR * self.size)
+        return proposed and self.bytes >= max(policy.least_bytes, policy.cost_factor * self.size)
 
 
-def due(home: Home) -> Iterator[StreamRow]:
-    """The logs that have grown enough since their last checkpoint."""
-    return (row for row in home.catalog.all_streams() if row.is_log and row.pending - row.checkpointed >= LEAST_BYTES)
+def due(home: Home, policy: Policy) -> Iterator[StreamRow]:
+    """The logs that have grown enough since their last checkpoint, or have lost them, or have those of another fold."""
+    for row in home.catalog.all_streams():
+        if row.is_log and row.pending >= policy.least_bytes:
+            grown = row.pending - row.checkpointed >= policy.least_bytes
+            if grown or row.folded_by != VERSION or checkpoints.is_missing(home.layout.generation(row.stream, row.generation)):
+                yield row
 
 
 def advance(home: Home, row: StreamRow, policy: Policy) -> int:
-    """Make the checkpoints that are due in a log's newest generation; gives how many. The log itself is not touched."""
+    """Make the checkpoints that are due in a log's newest generation; gives how many. The log itself is not touched.
+
+    They end where our copy is damaged, and at a state that no checkpoint can hold.
+    """
     meta = home.store.meta(row.stream)
     if meta is None or meta.newest.number != row.generation:
         return 0
-    with StreamReader(home, meta) as reader:
-        made = _made(home, reader, row, policy)
+    with StreamReader(home, meta, held_only=True) as reader:
+        after, made = _made(home, reader, row, policy)
     with home.changing(row.session):
-        checkpoints.add_to_file(home.layout.generation(row.stream, row.generation), made)
         fresh = home.catalog.stream(row.stream)
         if fresh is not None and fresh.generation == row.generation:
-            home.catalog.put(changed(fresh, checkpointed=row.pending))
+            checkpoints.add_to_file(home.layout.generation(row.stream, row.generation), made, after=after)
+            home.catalog.put(changed(fresh, checkpointed=row.pending, folded_by=VERSION))
     return len(made)
 
 
-def _made(home: Home, reader: StreamReader, row: StreamRow, policy: Policy) -> list[tuple[int, bytes]]:
-    fold, used = start(home, reader, None, [])
-    begin = Position(used.generation, used.offset) if used is not None else None
-    blocks = _Blocks(home.plain(reader.meta, row.generation), used.offset if used is not None and used.generation == row.generation else 0)
-    since, made = Since(size=len(used.encode()) if used is not None else 0), []
-    for placed in reader.placed(Selection(begin=begin)):
+def _made(home: Home, reader: StreamReader, row: StreamRow, policy: Policy) -> tuple[int, list[checkpoints.Entry]]:
+    """Where the last checkpoint of this generation stands that holds, and those that are due behind it."""
+    fold, used = start(home, reader, None, checkpoints.Notes())
+    after = used.offset if used is not None and used.generation == row.generation else 0
+    made: list[checkpoints.Entry] = []
+    try:
+        blocks = _Blocks(home.plain(reader.meta, row.generation), after)
+    except CorruptionError:
+        return after, made
+    since = Since(size=len(used.encode()) if used is not None else 0)
+    for placed in reader.placed(Selection(begin=Position(used.generation, used.offset) if used is not None else None)):
         end = placed.record.offset + placed.record.length
-        if placed.generation == row.generation and (end > row.pending or placed.record.offset != blocks.end):
+        is_new = placed.generation == row.generation
+        if is_new and (end > row.pending or placed.record.offset != blocks.end):
             break  # not complete yet, or behind a gap
         if placed.reading is not None:
             fold.apply(ref_of(placed), placed.reading)
         since.take(placed, policy)
-        if placed.generation == row.generation:
+        if is_new:
             blocks.feed(placed.raw)
             if since.is_due(policy):
-                packed = freeze(fold.state, row.generation, end, blocks.prefix_sha256()).encode()
+                try:
+                    packed = freeze(fold.state, row.stream, row.generation, end, blocks.prefix_sha256()).encode()
+                except ValueError:  # too large for a frame
+                    break
                 made.append((end, packed))
                 since = Since(size=len(packed))
-    return made
+    return after, made
 
 
 class _Blocks:
@@ -114,13 +133,13 @@ class _Blocks:
         for piece in indexes.cover(plain):
             if piece.name.is_open or piece.name.start != at or (piece.end or 0) > offset:
                 break
-            with closing(plain.segment(piece)) as segment:
-                known[at // BLOCK_BYTES :] = segment.footer().meta.blocks
+            with closing(plain.segment(piece)) as sealed:
+                known[at // segment.BLOCK_BYTES :] = sealed.footer().meta.blocks
             at = piece.end or 0
-        whole = min(at, offset) // BLOCK_BYTES
+        whole = min(at, offset) // segment.BLOCK_BYTES
         self._known = known[:whole]
-        self._rest = BlockHashes(whole * BLOCK_BYTES)
-        for _, data in plain.read(whole * BLOCK_BYTES, offset):
+        self._rest = BlockHashes(whole * segment.BLOCK_BYTES)
+        for _, data in plain.read(whole * segment.BLOCK_BYTES, offset):
             self._rest.feed(data)
 
     @property

@@ -109,11 +109,18 @@ class Compactor:
             meta = self._home.store.meta(row.stream)
             if meta is None:
                 return Compacted()
-            done = [self._compact_generation(meta, each.number, cold=cold) for each in meta.generations]
+            done, damaged = list[Compacted](), dict[int, CorruptionError]()
+            for each in meta.generations:
+                try:
+                    done.append(self._compact_generation(meta, each.number, cold=cold))
+                except CorruptionError as error:  # one generation's damage is that one's alone
+                    damaged[each.number] = error
             result = Compacted(
                 sum(each.sealed for each in done), sum(each.plain_bytes for each in done), any(each.live_differs for each in done)
             )
-            self._settle(meta, cold=cold, check=result.live_differs)
+            self._settle(meta, cold=cold, check=result.live_differs or meta.newest.number in damaged)  # the live file may be whole
+        for damage in damaged.values():
+            raise damage
         return result
 
     def _compact_generation(self, meta: StreamMeta, generation: int, *, cold: bool) -> Compacted:
@@ -212,12 +219,13 @@ class Compactor:
             for name in names:
                 durable.remove(folder / str(name))
             indexes.drop_index_file(folder)
-            checkpoints.drop_file(folder)
+            if not checkpoints.trim_file(plain, folder):
+                checkpoints.drop_file(folder)
             with contextlib.suppress(OSError):
                 folder.rmdir()
         else:
             indexes.trim_index_file(folder, names[0].start)
-            checkpoints.trim_file(folder, names[0].start)
+            checkpoints.trim_file(plain, folder)
 
     @contextlib.contextmanager
     def _live(self, meta: StreamMeta) -> Iterator[int | None]:

@@ -94,7 +94,7 @@ def _path_seen(home: Home, found: Candidate) -> PathSeen:
 
 def _begin(home: Home, found: Candidate, place: Place) -> StreamRow:
     """A stream never met: its meta.json is written before its first byte."""
-    session = _session_of(home, found, place)
+    session = session_of(home, found, place) or new_id()
     stat, now_ms = found.stat, home.now_ms()
     stamp = Stamp(0, stat.st_mode & 0o7777, stat.st_mtime_ns, now_ms)
     meta = StreamMeta(
@@ -137,15 +137,15 @@ def row_of(meta: StreamMeta) -> StreamRow:
     )
 
 
-def _session_of(home: Home, found: Candidate, place: Place) -> str:
-    """The session that a new stream joins: same source, same agent's id, and a scope that does not contradict it."""
+def session_of(home: Home, found: Candidate, place: Place) -> str | None:
+    """The session that a new stream joins: same source, same agent's id, and a scope that does not contradict it; None: one of its own."""
     rows = home.catalog.streams_with(session_id=place.session_id, source=found.source.name)
     for row in sorted(rows, key=lambda row: (row.role != Role.MAIN, row.gone_ms is not None, row.stream)):
         members = [each for each in rows if each.session == row.session]
         scopes = {each.scope for each in members if each.scope}
         if not place.scope or not scopes or place.scope in scopes or (place.role is not Role.MAIN and _has_left(members)):
             return row.session
-    return new_id()
+    return None
 
 
 def _has_left(members: list[StreamRow]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coldtrail import durable, indexes
 from coldtrail.catalog import SessionRow, StreamRow, changed, in_order, text_facts
-from coldtrail.errors import ColdtrailError
+from coldtrail.errors import ColdtrailError, CorruptionError
 from coldtrail.facts import Facts
 from coldtrail.format import lines
 from coldtrail.format.manifest import Manifest, StreamMeta
@@ -56,10 +56,13 @@ def stored_bytes(home: Home, meta: StreamMeta) -> int:
 
 
 def _with_ends(home: Home, meta: StreamMeta, row: StreamRow) -> StreamRow:
-    """The digests by which growth is proven, from our own bytes."""
+    """The digests by which growth is proven, from our own bytes; where these are damaged no file is taken for theirs."""
     plain = home.plain(meta, row.generation)
-    head = b"".join(data for _, data in plain.read(0, min(prove.HEAD_BYTES, row.held), gaps=[]))
-    window = b"".join(data for _, data in plain.read(max(0, row.held - prove.WINDOW_BYTES), row.held, gaps=[]))
+    try:
+        head = b"".join(data for _, data in plain.read(0, min(prove.HEAD_BYTES, row.held)))
+        window = b"".join(data for _, data in plain.read(max(0, row.held - prove.WINDOW_BYTES), row.held))
+    except CorruptionError:
+        return changed(row, head=b"", head_length=0, window=b"", window_length=0)
     return changed(row, head=prove.digest(head), head_length=len(head), window=prove.digest(window), window_length=len(window))
 
 
@@ -172,18 +175,30 @@ def _streams_of(sessions: Mapping[str, list[StreamMeta]]) -> set[str]:
 
 
 def adopt(home: Home) -> list[ColdtrailError]:
-    """Take up the streams that the store has and the catalog does not know: a crash came between the two."""
+    """Take up what the store has and the catalog does not know, of a stream or of all of it: a crash came between the two."""
     errors: list[ColdtrailError] = []
-    for stream in set(home.store.streams()) - home.catalog.stream_ids():
+    for stream in home.store.streams():
+        row = home.catalog.stream(stream)
+        if row is not None and is_settled(home, row):
+            continue
         try:
             meta = home.store.meta(stream)
             if meta is not None:
                 with home.changing(meta.session), home.catalog.transaction():
-                    home.catalog.put(remade_row(home, meta))
+                    home.catalog.put(remade_row(home, meta, home.catalog.stream(stream)))
                     refresh(home, meta.session)
         except ColdtrailError as error:
             errors.append(error)
     return errors
+
+
+def is_settled(home: Home, row: StreamRow) -> bool:
+    """Whether the row is that of the store's newest generation and of all its bytes, told by names and lengths alone."""
+    if home.layout.generation(row.stream, row.generation + 1).exists():
+        return False
+    names = home.store.open_names(row.stream, row.generation)
+    folder = home.layout.generation(row.stream, row.generation)
+    return row.open_bytes == ((folder / str(names[-1])).stat().st_size if names else 0)
 
 
 def tidy(home: Home, older_than_ms: int) -> int:
@@ -222,7 +237,7 @@ def _remade_session(home: Home, old: _Known, metas: list[StreamMeta], manifest: 
 
 # A catalog that differs in these is right all the same: the next compaction finds them out by itself, and the files do not tell
 # growth from a touch.
-_HINTS = frozenset({"rolled", "settled", "grew_ms"})
+_HINTS = frozenset({"rolled", "settled", "grew_ms", "checkpointed", "folded_by"})
 
 
 def _session_differences(home: Home, old: _Known, session: str, metas: list[StreamMeta], manifest: Manifest | None) -> Iterator[Difference]:

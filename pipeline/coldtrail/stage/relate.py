@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from dataclasses import replace
+from functools import cache
 
 from coldtrail import indexes
 from coldtrail.catalog import StreamRow, changed
 from coldtrail.format.index import id_hash
-from coldtrail.format.lines import LineSplitter
+from coldtrail.format.lines import MAX_LINE_BYTES, LineSplitter
 from coldtrail.format.manifest import Generation, Stamp, StreamMeta
 from coldtrail.home import Home
 from coldtrail.indexer import read_record
 from coldtrail.model import Reading, Relation
-from coldtrail.stage import prove
 from coldtrail.stage.identify import known_meta, row_of
 
 _FIRST_BYTES = 256 << 10
@@ -37,12 +36,11 @@ def next_generation(home: Home, row: StreamRow, fd: int, found: os.stat_result, 
 
 
 def _relation(home: Home, meta: StreamMeta, row: StreamRow, fd: int, found: os.stat_result) -> Relation:
+    if row.is_log and _goes_on(home, meta, row, fd):  # told by the records alone: a new file is often given the lost one's inode
+        return Relation.CONTINUES
     mark = meta.restored
     if mark is not None and (mark.device, mark.inode) == (found.st_dev, found.st_ino):
         return Relation.RESTORED
-    made_again = row.gone_ms is not None or row.identity not in ("", prove.identity(found))
-    if row.is_log and made_again and _goes_on(home, meta, row, fd):
-        return Relation.CONTINUES
     return Relation.REPLACES
 
 
@@ -50,17 +48,27 @@ def _goes_on(home: Home, meta: StreamMeta, row: StreamRow, fd: int) -> bool:
     """Ask the agent whether the new file's first records go on where the lost one ended."""
     agent = home.agents[row.agent]
 
-    def held(record_id: str) -> bool:
-        wanted = id_hash(record_id)
-        runs = itertools.chain.from_iterable(
-            indexes.of_generation(home.plain(meta, generation.number), agent, gaps=[]) for generation in reversed(meta.chain())
-        )
-        return any(run.index.having_id(wanted) for run in runs)
+    @cache
+    def runs() -> list[indexes.Indexed]:
+        plains = (home.plain(meta, generation.number) for generation in reversed(meta.chain()))
+        return [run for plain in plains for run in indexes.of_generation(plain, agent, gaps=[])]
 
-    return agent.continues(_first_readings(home, row, fd), held)
+    def held(record_id: str) -> bool:
+        return any(run.index.having_id(id_hash(record_id)) for run in runs())
+
+    first = _first_readings(home, row, fd)
+    own_ids = [reading.id for reading in first if reading.id is not None]
+    if own_ids and held(own_ids[0]):
+        return False  # it begins with a record that was held: its head is there
+    return agent.continues(first, held)
 
 
 def _first_readings(home: Home, row: StreamRow, fd: int) -> list[Reading]:
-    records = LineSplitter(0).feed(os.pread(fd, _FIRST_BYTES, 0))
-    readings = (read_record(home.agents[row.agent], record) for record in records)
-    return list(itertools.islice((reading for reading in readings if reading is not None), _FIRST_RECORDS))
+    """The first records, at most _FIRST_RECORDS: those in the first _FIRST_BYTES, else the one that is longer."""
+    splitter, readings = LineSplitter(0), list[Reading]()
+    for at in range(0, MAX_LINE_BYTES, _FIRST_BYTES):
+        records = splitter.feed(os.pread(fd, _FIRST_BYTES, at))
+        readings += [found for record in records if (found := read_record(home.agents[row.agent], record)) is not None]
+        if readings or splitter.pending_start + splitter.pending_length < at + _FIRST_BYTES:
+            break
+    return readings[:_FIRST_RECORDS]

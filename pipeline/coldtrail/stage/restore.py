@@ -81,18 +81,23 @@ def plan_restore(home: Home, session: SessionRow, wish: Wish) -> RestorePlan:
 
     RefusedError where something is in the way that would be lost; NotFoundError where nothing is held.
     """
-    pieces: list[Piece] = []
-    for each in [*_parents(home, session, {session.key}), session]:
-        metas = [meta for row in home.catalog.streams_of(each.key) if (meta := home.store.meta(row.stream)) is not None]
-        only = wish.generation if each is session else None
-        pieces += [
-            _piece(home, meta, wish, only if meta.role is Role.MAIN else None) for meta in sorted(metas, key=lambda meta: _ORDER[meta.role])
-        ]
-    pieces = [piece for piece in pieces if piece.generations]
+    pieces = (*needed_by(home, session, wish), *_pieces(home, session, wish, wish.generation))
     if not pieces:
         raise NotFoundError(f"{session.key}: nothing is held of this session")
     agent = home.agents[session.agent]
-    return RestorePlan(session, tuple(pieces), agent.resume(session.id, session.project))
+    return RestorePlan(session, pieces, agent.resume(session.id, session.project))
+
+
+def needed_by(home: Home, session: SessionRow, wish: Wish) -> tuple[Piece, ...]:
+    """The files of the sessions that this one was forked from."""
+    return tuple(piece for each in _parents(home, session, {session.key}) for piece in _pieces(home, each, wish, None))
+
+
+def _pieces(home: Home, session: SessionRow, wish: Wish, only: int | None) -> list[Piece]:
+    metas = [meta for row in home.catalog.streams_of(session.key) if (meta := home.store.meta(row.stream)) is not None]
+    metas.sort(key=lambda meta: _ORDER[meta.role])
+    pieces = [_piece(home, meta, wish, only if meta.role is Role.MAIN else None) for meta in metas]
+    return [piece for piece in pieces if piece.generations]
 
 
 def _parents(home: Home, session: SessionRow, seen: set[str]) -> Iterator[SessionRow]:
@@ -106,17 +111,21 @@ def _parents(home: Home, session: SessionRow, seen: set[str]) -> Iterator[Sessio
 
 
 def _piece(home: Home, meta: StreamMeta, wish: Wish, only: int | None) -> Piece:
-    try:
-        chain = meta.chain(only)
-    except KeyError:
-        raise NotFoundError(f"{meta.path}: has no generation {only}; it has 0 to {meta.newest.number}") from None
-    generations = tuple(each.number for each in chain)
+    generations = chain_of(home, meta, only)
     size = sum(home.plain(meta, number).end() for number in generations)
     stamp = home.store.last_stamp(meta, generations[-1])
     target, root = _target(meta, wish)
     mtime_ns, note = _mtime(home, meta, wish, stamp.mtime_ns)
     action, why = _action(home, meta, generations, target, root, size, wish)
     return Piece(meta, generations, target, root, size, stamp.mode, mtime_ns, action, why or note)
+
+
+def chain_of(home: Home, meta: StreamMeta, only: int | None) -> tuple[int, ...]:
+    """The generations that are joined: the newest chain, or the one that ends with `only`; NotFoundError."""
+    try:
+        return home.newest_chain(meta) if only is None else tuple(each.number for each in meta.chain(only))
+    except KeyError:
+        raise NotFoundError(f"{meta.path}: has no generation {only}; it has 0 to {meta.newest.number}") from None
 
 
 def _target(meta: StreamMeta, wish: Wish) -> tuple[Path, Path]:
@@ -142,7 +151,7 @@ def _action(
     home: Home, meta: StreamMeta, generations: tuple[int, ...], target: Path, root: Path, size: int, wish: Wish
 ) -> tuple[Action, str]:
     """What to do about what is at the target now; RefusedError where bytes would be lost."""
-    _within(target, root, meta)
+    stay_within(target, root, meta)
     if target.is_symlink():
         raise RefusedError(f"{target}: is a link, and a link is never replaced by a file", hint="remove the link, or use --to DIR")
     there = _there(home, meta, target)
@@ -175,7 +184,7 @@ def _there(home: Home, meta: StreamMeta, target: Path) -> Path | None:
     return None
 
 
-def _within(target: Path, root: Path, meta: StreamMeta) -> None:
+def stay_within(target: Path, root: Path, meta: StreamMeta) -> None:
     """RefusedError where links lead the target out of its root, but for where they led when it was captured."""
     real, inside = os.path.realpath(target.parent), os.path.realpath(root)
     captured = {os.path.dirname(seen.real) for seen in meta.paths if seen.real is not None}
@@ -285,6 +294,8 @@ def _put_back(home: Home, piece: Piece) -> Restored:
             digest.update(data)
             file.write(data)
         file.finish(piece.mode, piece.mtime_ns)
+        if _overwrites(piece) and not _is_held(home, piece.meta, piece.target):
+            raise RefusedError(f"{piece.target}: has grown since, by bytes that the archive lacks", hint="try again once they are captured")
         if in_place:
             _mark_restored(home, piece, file.stat())
         file.place(overwrite=_overwrites(piece))
@@ -311,11 +322,11 @@ def _mark_restored(home: Home, piece: Piece, found: os.stat_result) -> None:
 def _note_back(home: Home, piece: Piece, found: os.stat_result) -> None:
     """The catalog: the session is live again. Where the file equals the newest generation, capture has nothing to do."""
     meta = home.store.meta(piece.meta.stream) or piece.meta
-    home.store.write_meta(replace(meta, gone_ms=None))
     row = home.catalog.stream(piece.meta.stream)
+    equal = row is not None and piece.generations == (row.generation,) and piece.bytes == row.held
+    home.store.write_meta(replace(meta, gone_ms=None, restored=None if equal else meta.restored))
     if row is None:
         return
-    equal = piece.generations == (row.generation,) and piece.bytes == row.held
     row = prove.seen(row, found) if equal else changed(row, gone_ms=None)
     with home.catalog.transaction():
         home.catalog.put(row)

@@ -69,20 +69,20 @@ class Scanner:
         self._forget_mended(there, present)
         return tally
 
-    def look(self, sources: Iterable[Source], paths: Iterable[Path]) -> Tally:
+    def look(self, sources: Iterable[Source], paths: Iterable[Path], *, whole: bool = False) -> Tally:
         """Look at some paths only: files, or folders with all below them."""
         tally, listed = Tally(), list(sources)
         for path in paths:
             for source in listed:
                 if path == source.root or source.root in path.parents:  # of several, whose roots lie in each other, any may know it
-                    self._look_at(source, path, tally)
+                    self._look_at(source, path, tally, whole=whole)
         return tally
 
-    def _look_at(self, source: Source, path: Path, tally: Tally) -> None:
+    def _look_at(self, source: Source, path: Path, tally: Tally, *, whole: bool) -> None:
         found = at_path(source, path, self._note_problem)
         if found is not None:
             tally.found += 1
-            self._take(found, tally, whole=False)
+            self._take(found, tally, whole=whole)
         elif self._is_there(source):
             below = path if os.path.isdir(path) else path.parent
             if below == source.root or source.root in below.parents:
@@ -182,8 +182,9 @@ class Scanner:
     def _forget_mended(self, sources: list[Source], present: set[bytes]) -> None:
         """Of folders and of files that are gone nobody else says that nothing is wrong with them any more."""
         roots = tuple(os.fsencode(source.root) + b"/" for source in sources)
+        told = present | self._wrong
         for fault in self._home.catalog.faults():
-            if fault.place.startswith(roots) and fault.place not in present | self._wrong:
+            if fault.place.startswith(roots) and fault.place not in told:
                 self._home.catalog.clear_fault(fault.place)
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from coldtrail import checkpoints, durable, indexes
 from coldtrail.agents.base import Agent
+from coldtrail.archive.base import Opened
 from coldtrail.errors import CorruptionError
 from coldtrail.facts import Facts
+from coldtrail.filesource import FileSource
 from coldtrail.format import segment
 from coldtrail.format.checkpoint import directory
-from coldtrail.format.frames import Compressor, Frame
+from coldtrail.format.frames import Compressor, Frame, Work
 from coldtrail.format.index import RecordIndex
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.format.segment import BLOCK_BYTES, BlockHashes, SegmentMeta
@@ -75,26 +77,28 @@ def seal(home: Home, stream: StreamMeta, plain: Plain, order: Order, live_fd: in
         durable.sync_fd(fd, temp)
         try:
             home.archive.publish(temp, key)
-        except FileExistsError:  # an earlier run published it and was interrupted: it must pass the same proof
-            temp.unlink()
-    _prove(home, key, name, meta)
+        except FileExistsError:  # an interrupted run's, or the very source, which was made for speed: it stays until this is proven
+            _prove(FileSource(temp, home.work), name, meta, home.work)
+            home.archive.supersede(temp, key)
+            return Sealing(meta, live_same)
+    try:
+        _prove(home.archive.open(key), name, meta, home.work)
+    except CorruptionError:
+        home.archive.remove(key)  # its sources are still there
+        raise
     return Sealing(meta, live_same)
 
 
-def _prove(home: Home, key: str, name: SegmentName, meta: SegmentMeta) -> None:
-    """Decode the published file from end to end; what fails is removed, for its sources are still there."""
+def _prove(written: Opened, name: SegmentName, meta: SegmentMeta, work: Work) -> None:
+    """Decode a finished segment from end to end; CorruptionError where that does not give the bytes that were sealed."""
     digest = hashlib.sha256()
-    try:
-        with closing(SegmentFile(home.archive.open(key), name, home.work)) as published:
-            if published.footer().meta.sha256 != meta.sha256:
-                raise CorruptionError(key, 0, "the published segment holds other bytes than were sealed")
-            for _, data in published.chunks(name.start, meta.end):
-                digest.update(data)
-        if digest.hexdigest() != meta.sha256:
-            raise CorruptionError(key, 0, "the published segment does not decode to the bytes that were sealed")
-    except CorruptionError:
-        home.archive.remove(key)
-        raise
+    with closing(SegmentFile(written, name, work)) as found:
+        if found.footer().meta.sha256 != meta.sha256:
+            raise CorruptionError(written.label, 0, "the published segment holds other bytes than were sealed")
+        for _, data in found.chunks(name.start, meta.end):
+            digest.update(data)
+    if digest.hexdigest() != meta.sha256:
+        raise CorruptionError(written.label, 0, "the published segment does not decode to the bytes that were sealed")
 
 
 class _Describer:

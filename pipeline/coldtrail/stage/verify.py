@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coldtrail import indexes
+from coldtrail.catalog import changed
 from coldtrail.errors import ColdtrailError, CorruptionError
 from coldtrail.format.manifest import Manifest, Sealed, StreamMeta
 from coldtrail.format.segment import BlockHashes, prefix_hash
 from coldtrail.home import Home
-from coldtrail.layout import SegmentName
+from coldtrail.layout import TEMP_PREFIX, SegmentName
 from coldtrail.plain import Piece, Plain
 from coldtrail.sessions import read_manifest
 from coldtrail.store import DAMAGED_SUFFIX
@@ -50,7 +51,10 @@ class Verdict:
 
 
 def verify(home: Home, sessions: Iterable[str] | None = None, progress: Callable[[Verdict], None] = lambda _: None) -> Verdict:
-    """Decode every segment of these sessions (all where None), check hashes, order and completeness; changes nothing."""
+    """Decode every segment of these sessions (all where None), check hashes, order and completeness.
+
+    Changes nothing but a mark in the catalog, by which the next pass compares what is damaged with the agent's file.
+    """
     verdict = Verdict()
     streams: dict[str, list[StreamMeta]] = {}
     for stream in sorted(home.store.streams()):
@@ -80,7 +84,7 @@ def _meta(home: Home, stream: str, verdict: Verdict) -> StreamMeta | None:
     except ColdtrailError as error:
         verdict.findings.append(Finding(str(home.layout.meta(stream)), 0, str(error), error.hint))
         return None
-    if meta is None and any(home.layout.stream(stream).iterdir()):
+    if meta is None and any(not path.name.startswith(TEMP_PREFIX) for path in home.layout.stream(stream).iterdir()):
         verdict.findings.append(
             Finding(str(home.layout.meta(stream)), 0, "missing", "run `coldtrail rebuild`: the archive may still have it")
         )
@@ -99,8 +103,19 @@ def _manifest(home: Home, meta: StreamMeta, verdict: Verdict) -> Manifest | None
 def _verify_stream(home: Home, meta: StreamMeta, manifest: Manifest | None, verdict: Verdict) -> None:
     verdict.streams += 1
     promised = {held.generation: held for stream, held in (manifest.sealed if manifest else ()) if stream == meta.stream}
+    before = len(verdict.findings)
     for generation in meta.generations:
         verdict.findings += _verify_generation(home.plain(meta, generation.number), promised.get(generation.number), verdict)
+    if len(verdict.findings) > before:
+        _ask_for_check(home, meta)
+
+
+def _ask_for_check(home: Home, meta: StreamMeta) -> None:
+    """Let the next pass compare the agent's file whole: where our copy of it is damaged it is captured anew."""
+    with home.changing(meta.session):
+        row = home.catalog.stream(meta.stream)
+        if row is not None:
+            home.catalog.put(changed(row, check_due=1))
 
 
 def _verify_generation(plain: Plain, promised: Sealed | None, verdict: Verdict) -> Iterator[Finding]:
@@ -114,10 +129,13 @@ def _verify_generation(plain: Plain, promised: Sealed | None, verdict: Verdict) 
         at = piece.name.start
         try:
             for data in _segment_bytes(plain, piece, verdict):
-                at += len(data)
-                blocks.feed(data)
-                if promised is not None and at == promised.end:
+                if promised is not None and at < promised.end <= at + len(data):  # a merge may have gone beyond it since
+                    blocks.feed(data[: promised.end - at])
                     reached = prefix_hash(blocks.digests())
+                    blocks.feed(data[promised.end - at :])
+                else:
+                    blocks.feed(data)
+                at += len(data)
         except CorruptionError as error:
             yield Finding(str(error.path), error.offset, error.what)
             whole = False

@@ -2,6 +2,7 @@
 
 from coldtrail.state.conversation import Conversation, Past
 from coldtrail.state.fold import VERSION, Fold
+from coldtrail.state.nodes import nodes_of
 from coldtrail.state.values import Early, Grown, Message, Node, Ref, State, Tool, completed_tool, digest
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "Tool",
     "completed_tool",
     "digest",
+    "nodes_of",
 ]

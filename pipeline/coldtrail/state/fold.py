@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from coldtrail.model import EventType, Ids, Meaning, Position, Reading
 from coldtrail.state.conversation import Conversation, Past
-from coldtrail.state.values import Early, Node, Ref, State, Tool, completed_tool, digest
+from coldtrail.state.values import Early, Ref, State, Tool, completed_tool
 
-VERSION = 1  # of what the fold does: a checkpoint of another version is passed over
+VERSION = 2  # of what the fold does: a checkpoint of another version is passed over
 _EARLY_MAX = 64  # completions whose invocation may still come
 _ANSWERS_MAX = 4  # answers whose usage may still be told again
 _NOT_ENVIRONMENT = frozenset({"kind", "message_id", "snapshot", "session_id"})
+_TOOLS = (EventType.TOOL_INVOKED, EventType.TOOL_COMPLETED)
 
 
 class Fold:
@@ -22,20 +23,21 @@ class Fold:
         self._ids, self._past = ids, past
         self._conversation = Conversation(ids, past, self.state)
 
-    def apply(self, ref: Ref, reading: Reading) -> None:
-        """Take the next record."""
+    def apply(self, ref: Ref, reading: Reading) -> bool:
+        """Take the next record; False where it is one that the log has had, which counts once."""
         if self._is_repeat(ref, reading):
-            return
-        state = self.state
-        if self._ids in (Ids.RESTATED, Ids.CHAINED) and (at := self._conversation.find(reading.id)) is not None:
-            self._undo_tools(state.live[at])
+            self.state.apart = True
+            return False
+        state, holds = self.state, self._untell(reading.id)
         state.event_count += len(reading.events)
         if reading.events:
             state.last_event = Position(ref.generation, ref.offset, len(reading.events) - 1)
         self._note_time(reading)
         for meaning in reading.events:
-            self._note(ref, reading, meaning)
+            if meaning.type not in _TOOLS or _invocation(meaning) not in holds:
+                self._note(ref, reading, meaning)
         self._conversation.take(ref, reading)
+        return True
 
     def _is_repeat(self, ref: Ref, reading: Reading) -> bool:
         """Whether a log of unique ids has had this one: then it is counted once."""
@@ -51,22 +53,27 @@ class Fold:
         if when_ms is not None:
             state.created_ms = when_ms if state.created_ms is None else min(state.created_ms, when_ms)
             state.updated_ms = when_ms if state.updated_ms is None else max(state.updated_ms, when_ms)
-        if reading.cwd:
+        if reading.cwd and not any(self._is_anothers(meaning) for meaning in reading.events):
             state.environment["cwd"] = reading.cwd
+
+    def _is_anothers(self, meaning: Meaning) -> bool:
+        """Whether a session begins here that is not the log's own: a fork's log has its parent's beginning too."""
+        said = meaning.data.get("session_id") if meaning.type is EventType.SESSION_START else None
+        return said is not None and self.state.session is not None and said != self.state.session
 
     def _note(self, ref: Ref, reading: Reading, meaning: Meaning) -> None:
         data = meaning.data
         match meaning.type:
             case EventType.TOOL_INVOKED:
-                self._invoked(Tool(ref, data.get("tool_name"), data.get("input"), reading.time_ms), str(data.get("invocation_id")))
+                self._invoked(_tool(ref, data, reading.time_ms), _invocation(meaning))
             case EventType.TOOL_COMPLETED:
-                self._completed(ref, data)
-            case EventType.ENVIRONMENT_CHANGED | EventType.SESSION_START:
+                self._completed(ref, data, _invocation(meaning))
+            case EventType.SESSION_START:
+                self._started(meaning)
+            case EventType.ENVIRONMENT_CHANGED:
                 self._environment(data)
             case EventType.DECISION_MADE:
-                self.state.decisions.add(digest(data))
-                if data.get("kind") == "rollback":
-                    self._conversation.roll_back(data)
+                self._decided(data)
             case EventType.METADATA_CHANGED:
                 self._metadata(data)
             case EventType.MESSAGE_ADDED:
@@ -75,38 +82,62 @@ class Fold:
             case EventType.CONTEXT_SUMMARIZED:
                 self.state.summary_applied_ms = reading.time_ms
 
+    def _started(self, meaning: Meaning) -> None:
+        if not self._is_anothers(meaning):
+            said = meaning.data.get("session_id")
+            self.state.session = self.state.session or (said if isinstance(said, str) else None)
+            self._environment(meaning.data)
+
     def _invoked(self, tool: Tool, invocation: str) -> None:
         done = self.state.early.pop(invocation, None)
         if done is None:
             self.state.pending[invocation] = tool
             return
-        self.state.completed.remove(digest(completed_tool(None, done.data)))
-        self.state.completed.add(digest(completed_tool(tool, done.data)))
+        self.state.completed.remove(completed_tool(None, done.data))
+        self.state.completed.add(completed_tool(tool, done.data))
 
-    def _completed(self, ref: Ref, data: Mapping[str, object]) -> None:
-        invocation = str(data.get("invocation_id"))
+    def _completed(self, ref: Ref, data: Mapping[str, object], invocation: str) -> None:
         tool = self.state.pending.pop(invocation, None)
-        self.state.completed.add(digest(completed_tool(tool, data)))
+        self.state.completed.add(completed_tool(tool, data))
         if tool is None:
             self.state.early[invocation] = Early(ref, data)
             while len(self.state.early) > _EARLY_MAX:
                 del self.state.early[next(iter(self.state.early))]
 
-    def _undo_tools(self, node: Node) -> None:
-        """A record that is said again says its tools again."""
-        invoked: dict[str, Tool] = {}
-        for meaning in node.tools:
-            invocation, data = str(meaning.data.get("invocation_id")), meaning.data
-            if meaning.type is EventType.TOOL_INVOKED:
-                invoked[invocation] = Tool(node.ref, data.get("tool_name"), data.get("input"), None)
-                self.state.pending.pop(invocation, None)
-            else:
-                self.state.completed.remove(digest(completed_tool(invoked.get(invocation), data)))
-                self.state.early.pop(invocation, None)
+    def _untell(self, record_id: str | None) -> Collection[str]:
+        """A live record is said again, and tells again what it told: that is undone. Gives the tools of which the first word holds."""
+        at = self._conversation.find(record_id) if self._ids in (Ids.RESTATED, Ids.CHAINED) else None
+        told = None if at is None else self.state.live[at].told
+        reading = None if told is None else self._past.at(told)
+        if told is None or reading is None:
+            return ()
+        invoked = {
+            _invocation(each): _tool(told, each.data, reading.time_ms) for each in reading.events if each.type is EventType.TOOL_INVOKED
+        }
+        holds = set()
+        for meaning in reading.events:
+            if meaning.type is EventType.TOOL_COMPLETED and not self._uncomplete(invoked.pop(_invocation(meaning), None), meaning):
+                holds.add(_invocation(meaning))  # of a tool that another record invoked
+            elif meaning.type is EventType.DECISION_MADE and meaning.data.get("kind") != "rollback":
+                self.state.decisions.remove(dict(meaning.data))
+            elif meaning.type is EventType.ENVIRONMENT_CHANGED and "snapshot" in meaning.data:
+                self.state.snapshots.remove(dict(meaning.data))
+            self._recall_usage(meaning.data)
+        return holds | {each for each in invoked if self.state.pending.pop(each, None) is None}  # those another record completed
+
+    def _uncomplete(self, tool: Tool | None, meaning: Meaning) -> bool:
+        if tool is not None:
+            self.state.completed.remove(completed_tool(tool, meaning.data))
+        return tool is not None
+
+    def _decided(self, data: Mapping[str, object]) -> None:
+        self.state.decisions.add(dict(data))
+        if data.get("kind") == "rollback":
+            self._conversation.roll_back(data)
 
     def _environment(self, data: Mapping[str, object]) -> None:
         if "snapshot" in data:
-            self.state.snapshots.add(digest(data))
+            self.state.snapshots.add(dict(data))
         for key, value in data.items():
             if key not in _NOT_ENVIRONMENT and isinstance(value, str | int | float):
                 self.state.environment[key] = value
@@ -119,10 +150,9 @@ class Fold:
 
     def _usage(self, data: Mapping[str, object], *, adds: bool) -> None:
         """Usage counts once an answer, its largest figures; where no answer is named it adds up, or is the whole so far."""
-        said = data.get("usage")
-        if not isinstance(said, Mapping):
+        figures = _figures(data)
+        if figures is None:
             return
-        figures = {key: value for key, value in said.items() if isinstance(value, int) and not isinstance(value, bool)}
         answer = data.get("message_id")
         if not isinstance(answer, str):
             self.state.usage = self._added(figures) if adds else figures
@@ -130,10 +160,35 @@ class Fold:
         before = self.state.answers.pop(answer, {})
         larger = {key: max(figures.get(key, 0), before.get(key, 0)) for key in figures.keys() | before.keys()}
         self.state.usage = self._added({key: value - before.get(key, 0) for key, value in larger.items()})
-        self.state.answers[answer] = larger
+        self._remember(answer, larger)
+
+    def _recall_usage(self, data: Mapping[str, object]) -> None:
+        """What a record told of its answer, before it is said again, however long ago that was."""
+        answer, figures = data.get("message_id"), _figures(data)
+        if isinstance(answer, str) and figures is not None and answer not in self.state.answers:
+            self._remember(answer, figures)
+
+    def _remember(self, answer: str, figures: dict[str, int]) -> None:
+        self.state.answers[answer] = figures
         while len(self.state.answers) > _ANSWERS_MAX:
             del self.state.answers[next(iter(self.state.answers))]
 
     def _added(self, figures: Mapping[str, int]) -> dict[str, int]:
         usage = self.state.usage
         return {key: usage.get(key, 0) + figures.get(key, 0) for key in usage.keys() | figures.keys()}
+
+
+def _invocation(meaning: Meaning) -> str:
+    return str(meaning.data.get("invocation_id"))
+
+
+def _tool(ref: Ref, data: Mapping[str, object], started_ms: int | None) -> Tool:
+    return Tool(ref, data.get("tool_name"), data.get("input"), started_ms)
+
+
+def _figures(data: Mapping[str, object]) -> dict[str, int] | None:
+    """The whole numbers that a usage tells; None where there is none."""
+    said = data.get("usage")
+    if not isinstance(said, Mapping):
+        return None
+    return {key: value for key, value in said.items() if isinstance(value, int) and not isinstance(value, bool)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from coldtrail.format import lines
-from coldtrail.model import Meaning, Position, instant_text
+from coldtrail.model import Position, instant_text
 
 _SUM_MODULUS = 1 << 256
 
@@ -35,6 +36,10 @@ class Message:
     time_ms: int | None
     id: str | None
     meta: bool = False  # nobody typed it
+    sha256: bytes = field(init=False, repr=False, compare=False)  # of its JSON: taken once, however often the state is hashed
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sha256", digest(self.to_json()))
 
     def to_json(self) -> dict[str, object]:
         """As the state's document has it."""
@@ -43,15 +48,18 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A record in the live conversation: its messages, and what places it."""
+    """A record in the live conversation, or one of several messages that a record holds: what it says, and what places it."""
 
     ref: Ref
     messages: tuple[Message, ...]
     id: str | None = None
     parent: str | None = None
     answer: str | None = None  # the model's answer that it is part of
-    tools: tuple[Meaning, ...] = ()  # its tool events, to be undone where it is said again
+    part: int | None = None  # which of its record's messages it is; None: all that the record says
+    told: Ref | None = None  # the record that told its tools and reasoning, undone where it is said again
+    begins: bool = False  # a compaction's record: what was said before it no longer counts
     loose: bool = False  # its parent has not been met
+    follows: bool = False  # between the live one before it and itself the log has no record with a place in the conversation
 
 
 @dataclass(slots=True)
@@ -61,17 +69,40 @@ class Grown:
     count: int = 0
     total: int = 0
 
-    def add(self, one: bytes) -> None:
+    def add(self, one: object) -> None:
         """One more."""
-        self.count, self.total = self.count + 1, (self.total + int.from_bytes(one, "big")) % _SUM_MODULUS
+        self._count(digest(one), 1)
 
-    def remove(self, one: bytes) -> None:
+    def remove(self, one: object) -> None:
         """One that was counted is told anew."""
-        self.count, self.total = self.count - 1, (self.total - int.from_bytes(one, "big")) % _SUM_MODULUS
+        self._count(digest(one), -1)
+
+    def _count(self, sha256: bytes, times: int) -> None:
+        self.count, self.total = self.count + times, (self.total + times * int.from_bytes(sha256, "big")) % _SUM_MODULUS
 
     def to_json(self) -> list[object]:
         """Count and sum."""
         return [self.count, f"{self.total:064x}"]
+
+
+@dataclass(slots=True)
+class Kept(Grown):
+    """The same with each of them at hand, for who wants the whole state."""
+
+    values: list[object] = field(default_factory=list)
+
+    def add(self, one: object) -> None:
+        """One more, the last."""
+        Grown.add(self, one)
+        self.values.append(one)
+
+    def remove(self, one: object) -> None:
+        """The last one that is equal goes."""
+        Grown.remove(self, one)
+        for at in range(len(self.values) - 1, -1, -1):
+            if self.values[at] == one:
+                del self.values[at]
+                break
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +143,14 @@ class State:
     """What holds after a record."""
 
     live: list[Node] = field(default_factory=list)
+    left: list[Node] = field(default_factory=list)  # left behind by a branch, from a loose one on: its parent may still come
     pending: dict[str, Tool] = field(default_factory=dict)
     early: dict[str, Early] = field(default_factory=dict)
     completed: Grown = field(default_factory=Grown)
     decisions: Grown = field(default_factory=Grown)
     snapshots: Grown = field(default_factory=Grown)
     environment: dict[str, object] = field(default_factory=dict)
+    session: str | None = None  # the first one said: a log may hold the beginnings of others, copied
     title: str | None = None
     title_rank: int = 0
     created_ms: int | None = None
@@ -127,10 +160,16 @@ class State:
     summary_applied_ms: int | None = None
     sidechain: bool | None = None  # whether the stream is a side conversation as a whole
     newest_id: str = ""  # the greatest id met, of a log whose ids are unique
+    apart: bool = False  # the log's last record with a place in the conversation is not live: it was rolled back, or a repeat
     loose: int = 0  # records whose parent is not in the log
     branches: int = 0
     event_count: int = 0
     last_event: Position | None = None
+
+    @classmethod
+    def whole(cls) -> Self:
+        """An empty one that keeps what only grows at hand: as large as the log, for `document`."""
+        return cls(completed=Kept(), decisions=Kept(), snapshots=Kept())
 
     def messages(self) -> list[Message]:
         """The live conversation."""
@@ -147,16 +186,27 @@ class State:
 
     def bounded(self) -> dict[str, object]:
         """All that does not grow with the log, as JSON."""
+        return {"messages": [message.to_json() for message in self.messages()], **self._besides()}
+
+    def document(self) -> dict[str, object]:
+        """The whole state as JSON, of one that was begun with `whole`: nothing in it depends on where the records stand."""
+        grown = {"completed_tools": self.completed, "decisions": self.decisions, "snapshots": self.snapshots}
+        return {**self.bounded(), **{name: list(each.values) for name, each in grown.items() if isinstance(each, Kept)}}
+
+    def hash(self) -> str:
+        """SHA-256 over the bounded part and the counts and sums of what grows: 64 hex digits.
+
+        The messages stand in it by their own hashes, so that it costs the length of their list, not of what they say.
+        """
+        grown = {"completed": self.completed.to_json(), "decisions": self.decisions.to_json(), "snapshots": self.snapshots.to_json()}
+        return digest({"messages": [message.sha256.hex() for message in self.messages()], **self._besides(), "grown": grown}).hex()
+
+    def _besides(self) -> dict[str, object]:
+        """What holds besides the conversation."""
         return {
-            "messages": [message.to_json() for message in self.messages()],
             "pending_tools": {invocation: tool.to_json() for invocation, tool in self.pending.items()},
             "environment": dict(self.environment),
             "metadata": self.metadata(),
             "summary_applied_at": instant_text(self.summary_applied_ms),
             "event_count": self.event_count,
         }
-
-    def hash(self) -> str:
-        """SHA-256 over the bounded part and the counts and sums of what grows: 64 hex digits."""
-        grown = {"completed": self.completed.to_json(), "decisions": self.decisions.to_json(), "snapshots": self.snapshots.to_json()}
-        return digest({**self.bounded(), "grown": grown}).hex()

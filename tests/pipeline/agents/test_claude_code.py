@@ -193,6 +193,20 @@ def test_a_compaction_is_told_with_what_it_hangs_on_and_then_its_summary() -> No
 
 
 @pytest.mark.parametrize(
+    ("about", "kept"),
+    [
+        ({"preservedSegment": {"headUuid": "u1", "tailUuid": "u3", "anchorUuid": "s"}}, {"from": "u1", "to": "u3"}),
+        ({"preservedSegment": {"headUuid": "u1", "tailUuid": "u3"}, "preservedMessages": {"uuids": ["u1", "u3"]}}, ["u1", "u3"]),
+        ({"preservedSegment": {"headUuid": "u1"}}, None),
+        ({}, None),
+    ],
+)
+def test_a_compaction_tells_what_it_keeps_word_for_word(about: dict[str, object], kept: object) -> None:
+    boundary = {**CHAIN, "type": "system", "subtype": "compact_boundary", "content": "compacted", "compactMetadata": about}
+    assert said(boundary) == [("context_summarized", {} if kept is None else {"kept": kept})]
+
+
+@pytest.mark.parametrize(
     ("record", "event"),
     [
         ({"type": "summary", "summary": "S", "leafUuid": "l"}, {"kind": "summary", "title": "S", "title_rank": 1}),

@@ -162,8 +162,11 @@ def test_reasoning_is_a_decision_with_as_much_of_it_as_can_be_read() -> None:
             ("environment_changed", {"cwd": "/c", "model": "m", "approval_policy": "never", "sandbox": "x"}),
         ),
         (
-            {"type": "compacted", "payload": {"message": "so far", "replacement_history": [{"type": "message"}]}},
-            ("context_summarized", {"summary": "so far", "replacement": [{"type": "message"}]}),
+            {
+                "type": "compacted",
+                "payload": {"message": "so far", "replacement_history": [{"type": "message", "role": "developer", "content": "x"}]},
+            },
+            ("context_summarized", {"summary": "so far", "replacement": [{"type": "message", "role": "system", "content": "x"}]}),
         ),
         ({"type": "compacted", "payload": {"message": "so far"}}, ("context_summarized", {"summary": "so far"})),
         (

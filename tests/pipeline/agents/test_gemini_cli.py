@@ -132,12 +132,21 @@ def test_what_a_tool_gave_back_is_told_once_with_its_call() -> None:
     assert said(record) == [("metadata_changed", {"kind": "functionResponse", "message_id": "m3"})]
 
 
+def test_a_call_is_no_word_of_an_answer() -> None:
+    call = {"id": "t1", "name": "ls", "args": {}, "status": "success", "result": "a"}
+    record = {"id": "m2", "type": "gemini", "model": "g", "content": [{"functionCall": {"id": "t1", "name": "ls"}}], "toolCalls": [call]}
+    assert [kind for kind, _ in said(record)] == ["metadata_changed", "tool_invoked", "tool_completed"]
+    record["content"] = [{"text": "I look"}, {"functionCall": {"id": "t1", "name": "ls"}}]
+    assert [kind for kind, _ in said(record)] == ["message_added", "tool_invoked", "tool_completed"]
+
+
 def test_a_conversation_set_anew_replaces_what_was_said_and_names_the_folder() -> None:
     messages = [
         {"id": "m0", "type": "user", "content": [{"text": CONTEXT}]},
         {"id": "m1", "type": "user", "content": [{"text": "Hello"}]},
         {"id": "m2", "type": "gemini", "content": "", "toolCalls": [{"id": "t1", "name": "ls", "status": "success"}]},
         {"id": "m3", "type": "user", "content": [{"functionResponse": {"id": "t1"}}]},
+        {"id": "m4", "type": "gemini", "content": [{"functionCall": {"id": "t2", "name": "ls"}}]},
     ]
     record: dict[str, object] = {"$set": {"messages": messages, "lastUpdated": "2026-01-02T03:04:05.678Z"}}
     reading = GEMINI.read(record)

@@ -89,12 +89,13 @@ READ = {
     "the inside of a torn record": (b'{"a":[{"b":1},{"c":2},"tor\n', [(DAMAGED, b'{"a":[{"b":1},{"c":2},"tor\n')]),
     "the inside of an unfinished one": (b'{"a":{"b":1}', [(DAMAGED, b'{"a":{"b":1}')]),
     "the inside of one without its head": (b'"a":{"b":1},"c":[{"d":2}]}\n', [(DAMAGED, b'"a":{"b":1},"c":[{"d":2}]}\n')]),
-    "an empty object in torn text": (b'{"a":"b {} c\n', [(DAMAGED, b'{"a":"b {} c\n')]),
+    "an empty object in torn text": (b'{"a":"b {}\n', [(DAMAGED, b'{"a":"b {}\n')]),
     # NUL runs
     "a hole before a record": (b"\0" * 9000 + b'{"n":2}\n', [(DAMAGED, b"\0" * 9000), (DATA, b'{"n":2}\n')]),
     "a hole behind one": (b'{"n":1}' + b"\0" * 9000 + b"\n", [(DATA, b'{"n":1}'), (DAMAGED, b"\0" * 9000 + b"\n")]),
     "a hole between two": (b'{"n":1}\0\0{"n":2}\n', [(DATA, b'{"n":1}'), (DAMAGED, b"\0\0"), (DATA, b'{"n":2}\n')]),
     "a hole in a string": (b'{"a":"b\0\0c"}\n', [(DAMAGED, b'{"a":"b\0\0c"}\n')]),
+    "a hole behind one glued on": (b'{"a":"tor{"n":2}\0\n', [(DAMAGED, b'{"a":"tor'), (DATA, b'{"n":2}'), (DAMAGED, b"\0\n")]),
     "a hole that tore a record": (b'{"a":"b\0\0{"n":2}\n', [(DAMAGED, b'{"a":"b\0\0'), (DATA, b'{"n":2}\n')]),
     # one record, whatever other programs take for a line's end
     "U+2028, U+0085": ('{"a":"\u2028\u0085"}\n'.encode(), [(DATA, '{"a":"\u2028\u0085"}\n'.encode())]),
@@ -157,6 +158,8 @@ def test_a_line_of_the_greatest_length_is_read_and_one_byte_more_is_not() -> Non
     longest = b'"' + b"x" * (MAX_LINE_BYTES - 3) + b'"\n'
     assert [record.kind for record in read_line(longest, 0)] == [DATA]
     assert read_line(b" " + longest, 3) == [Record(3, MAX_LINE_BYTES + 1, OVERSIZE)]
+    for begun, kind in ((longest[:5], DATA), (b" " + longest[:5], OVERSIZE)):
+        assert [record.kind for record in LineSplitter(0, begun).feed(longest[5:])] == [kind]
 
 
 GARBAGE = (
@@ -320,6 +323,7 @@ def test_a_line_of_300_mb_is_counted_and_not_kept() -> None:
     try:
         for _ in range(300):
             assert list(splitter.feed(chunk)) == []
+        assert tracemalloc.get_traced_memory()[0] < MAX_LINE_BYTES / 2
         assert list(splitter.finish()) == [Record(5, 300 << 20, OVERSIZE)]
         assert list(splitter.feed(b'\n{"n":1}\n')) == [Record(5, (300 << 20) + 1, OVERSIZE), Record((300 << 20) + 6, 8, DATA, {"n": 1})]
         assert tracemalloc.get_traced_memory()[1] < 3 * MAX_LINE_BYTES

@@ -1,0 +1,191 @@
+"""The barrier: everything that was written to a session's files up to a moment, and what of it is not safe yet."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from coldtrail.agents.base import HEAD_BYTES, Place
+from coldtrail.agents.walk import Candidate, Source, at_path, walk
+from coldtrail.catalog import StreamRow
+from coldtrail.errors import CorruptionError, NotFoundError, SourceError
+from coldtrail.home import Home
+from coldtrail.plain import Plain
+from coldtrail.stage import identify, prove
+from coldtrail.stage.capture import Capture
+from coldtrail.stage.scan import Scanner
+from coldtrail.stage.source import head, opened
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a file was written when the barrier was set."""
+
+    found: Candidate
+    ends: tuple[bytes, bytes] | None  # its first bytes, and those before its end; None where it could not be read
+
+    @property
+    def size(self) -> int:
+        """Its length then."""
+        return self.found.stat.st_size
+
+
+class Barrier:
+    """Set over some files as they are now; lifted when all that they hold now is in the store, synced."""
+
+    def __init__(self, sources: list[Source], files: Iterable[Candidate]) -> None:
+        self._sources = sources
+        self._marks = [_mark(found) for found in files]
+
+    def missing(self, home: Home) -> list[str]:
+        """What is not safe yet, a text for each file. What has been found safe is not looked at again."""
+        self._marks = [mark for mark in self._marks if not _is_safe(home, mark)]
+        return [_told(home, mark) for mark in self._marks]
+
+    def capture(self, home: Home) -> None:
+        """Take what is missing, unfinished lines too. The caller holds the daemon's lock."""
+        take(home, self._sources, [mark.found.path for mark in self._marks])
+
+
+def take(home: Home, sources: list[Source], paths: list[Path]) -> None:
+    """Capture some files whole, and compare those that changed without growing. The caller holds the daemon's lock."""
+    Scanner(home).look(sources, paths, whole=True)
+    capture = Capture(home)
+    for path in paths:
+        row = home.catalog.stream_at(os.fsencode(path))
+        if row is not None and row.check_due:
+            with contextlib.suppress(SourceError):
+                capture.check(row)
+
+
+def catch_up(home: Home, sources: list[Source], session: str) -> None:
+    """Capture a session's files as far as their lines are finished, and note which are gone. The caller holds the daemon's lock."""
+    paths = {found.path for found in of_session(home, sources, session)}
+    gone = {Path(os.fsdecode(row.path)) for row in home.catalog.streams_of(session) if row.gone_ms is None}
+    Scanner(home).look(sources, sorted(paths | gone))
+
+
+def of_session(home: Home, sources: list[Source], session: str) -> Iterator[Candidate]:
+    """The files of a session that are there, those that nobody has met yet too."""
+    rows = home.catalog.streams_of(session)
+    for source in sources:
+        ids = {row.session_id for row in rows if row.source == source.name}
+        if ids:
+            yield from _files(home, source, ids, session)
+
+
+def at(home: Home, sources: list[Source], path: Path) -> Iterator[Candidate]:
+    """The file at a path and those of its session; NotFoundError where it is no session's."""
+    for source in sources:
+        found = at_path(source, path, _pass_over) if source.root in path.parents else None
+        place = _place(found) if found is not None else None
+        if found is not None and place is not None:
+            session = identify.session_of(home, found, place)
+            yield from _files(home, source, {place.session_id}, session)
+            return
+    raise NotFoundError(f"{path}: no agent has a log there", hint="`coldtrail status` shows which folders are watched")
+
+
+def _files(home: Home, source: Source, ids: set[str], session: str | None) -> Iterator[Candidate]:
+    known = {row.path: row for row in home.catalog.streams_below(os.fsencode(source.root) + b"/")}
+    for found in walk(source, _pass_over):
+        row = known.get(os.fsencode(found.path))
+        if row is not None:
+            if row.session == session:
+                yield found
+            continue
+        place = _place(found)
+        if place is not None and place.session_id in ids and identify.session_of(home, found, place) == session:
+            yield found
+
+
+def _place(found: Candidate) -> Place | None:
+    """Whose a file is; None too where it cannot be read."""
+    with contextlib.suppress(SourceError):
+        return found.source.agent.place(found.rel, lambda: head(found.file, HEAD_BYTES))
+    return None
+
+
+def _pass_over(path: Path, error: OSError) -> None:
+    """What cannot be read now is captured by nobody, and `status` tells of it."""
+
+
+def _mark(found: Candidate) -> Mark:
+    """Take down both ends of a file, so that the store can be asked for them."""
+    size = found.stat.st_size
+    try:
+        with opened(found.file) as fd:
+            window = min(prove.WINDOW_BYTES, size)
+            return Mark(found, (os.pread(fd, min(prove.HEAD_BYTES, size), 0), os.pread(fd, window, size - window)))
+    except SourceError:
+        return Mark(found, None)
+
+
+def _row(home: Home, found: Candidate) -> StreamRow | None:
+    """The row of the stream that has this file, by whichever name."""
+    row = home.catalog.stream_at(os.fsencode(found.path))
+    if row is not None:
+        return row
+    real = os.path.realpath(os.fsencode(found.file))
+    same_inode = home.catalog.streams_with(identity=prove.identity(found.stat))
+    return next((row for row in same_inode if os.path.realpath(row.path) == real), None)
+
+
+def _is_safe(home: Home, mark: Mark) -> bool:
+    row = _row(home, mark.found)
+    if row is None:
+        return False
+    is_log = row.is_log and not mark.found.is_twin
+    if row.check_due and not _is_same(home, row, mark.found):
+        return False
+    if prove.unchanged(row, mark.found.stat) and (row.held >= mark.size or not is_log):
+        return True
+    return _is_held(home, row, mark) if is_log else _is_captured_since(row, mark.found)
+
+
+def _is_same(home: Home, row: StreamRow, found: Candidate) -> bool:
+    """Whether a file that changed without growing is what is held all the same."""
+    try:
+        with opened(found.file) as fd:
+            return os.fstat(fd).st_size >= row.held and prove.same_bytes(_plain(home, row, row.generation), row.held, fd)
+    except SourceError:
+        return False
+
+
+def _is_held(home: Home, row: StreamRow, mark: Mark) -> bool:
+    """Whether a generation that was captured since has both ends of what was there then; the newest is asked first."""
+    seen_since = row.ctime_ns >= mark.found.stat.st_ctime_ns
+    numbers = range(row.generation, -1, -1) if seen_since and row.held >= mark.size else range(row.generation - 1, -1, -1)
+    return any(_has_ends(_plain(home, row, number), mark) for number in numbers)
+
+
+def _has_ends(plain: Plain, mark: Mark) -> bool:
+    if mark.ends is None or plain.end() < mark.size:
+        return False
+    places = (0, mark.size - len(mark.ends[1]))
+    try:
+        parts = [plain.read(start, start + len(end)) for start, end in zip(places, mark.ends, strict=True)]
+        return mark.ends == tuple(b"".join(data for _, data in part) for part in parts)
+    except CorruptionError:
+        return False
+
+
+def _is_captured_since(row: StreamRow, found: Candidate) -> bool:
+    """Whether a file that is rewritten whole was captured as it is now."""
+    try:
+        return prove.unchanged(row, found.file.stat())
+    except OSError:
+        return False
+
+
+def _plain(home: Home, row: StreamRow, number: int) -> Plain:
+    return home.plain_of(row.source, row.stream, number)
+
+
+def _told(home: Home, mark: Mark) -> str:
+    row, fault = _row(home, mark.found), home.catalog.fault(os.fsencode(mark.found.path))
+    held = f"{row.held if row else 0} of {mark.size} bytes are safe"
+    return f"{mark.found.path}: {held}{f' ({fault.what})' if fault else ''}"

@@ -1,0 +1,41 @@
+"""Fixtures of the stages' tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.stage.places import CodexWorld, FolderWorld
+from world_of import Lines, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Claude Code has been here."""
+    return World(tmp_path)
+
+
+@pytest.fixture
+def lines(world: World) -> Lines:
+    """The lines of its main log."""
+    return Lines(world.clock)
+
+
+@pytest.fixture
+def codex(tmp_path: Path) -> CodexWorld:
+    """Codex has been here."""
+    return CodexWorld(tmp_path)
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> FolderWorld:
+    """An agent of the user's own has been here."""
+    return FolderWorld(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No power fails here, and syncing would be most of the time these tests take."""
+    monkeypatch.setattr(os, "fsync", lambda _fd: None)
