@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from collections.abc import Iterator
 from contextlib import closing
@@ -50,8 +51,10 @@ def nearest(plain: Plain, folder: Path, limit: int, notes: Notes) -> Iterator[Ch
             continue
         if found.version != VERSION:
             notes.passed(f"{plain.generation}:{offset}", f"made by version {found.version} of the fold; this one is version {VERSION}")
-        elif (found.stream, found.generation, found.offset) != (plain.stream, plain.generation, offset):
-            notes.passed(f"{plain.generation}:{offset}", f"it is that of stream {found.stream} at {found.generation}:{found.offset}")
+        elif (found.stream, found.generation) != (plain.stream, plain.generation):
+            notes.passed(f"{plain.generation}:{offset}", f"it is that of stream {found.stream}, generation {found.generation}")
+        elif found.offset != offset:
+            notes.passed(f"{plain.generation}:{offset}", "it is that of another place")
         else:
             yield found
 
@@ -60,15 +63,13 @@ def _sealed(plain: Plain, limit: int, notes: Notes) -> Iterator[Entry]:
     """Those up to `limit` in sealed segments, the last first, each once though segments be merged meanwhile."""
     below = limit + 1
     for _ in range(_RESOLVE_MAX):
-        try:
+        with contextlib.suppress(FileNotFoundError):  # compacted since it was listed: what has taken its place has them too
             for piece in reversed(indexes.cover(plain)):
                 if not piece.name.is_open and piece.name.start < below:
                     for entry in _listed(plain, piece, below, notes):
                         below = entry[0]
                         yield entry
             return
-        except FileNotFoundError:  # what has taken its place has them too
-            continue
 
 
 def _listed(plain: Plain, piece: Piece, below: int, notes: Notes) -> Iterator[Entry]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from coldtrail import durable
 from coldtrail.agents.base import Agent
 from coldtrail.errors import CorruptionError
 from coldtrail.facts import Facts
-from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, RecordIndex, Row, pack_header, pack_rows, read_file
+from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, Base, RecordIndex, Row, pack_header, pack_rows, read_file
 from coldtrail.format.segment import SegmentMeta
 from coldtrail.indexer import Indexer
+from coldtrail.layout import SegmentName
 from coldtrail.model import Gap, RecordKind
 from coldtrail.plain import Piece, Plain
 
@@ -32,6 +36,23 @@ class Indexed:
     index: RecordIndex
     facts: Facts
     meta: SegmentMeta | None = None  # of a sealed segment
+
+
+@dataclass(slots=True)
+class Run:
+    """A run of a generation's bytes, whose index is read when somebody asks for it."""
+
+    start: int
+    end: int
+    read: Callable[[], RecordIndex]  # FileNotFoundError where the segment has been compacted away
+    _index: RecordIndex | None = None
+
+    @property
+    def index(self) -> RecordIndex:
+        """The records whose last byte lies in it."""
+        if self._index is None:
+            self._index = self.read()
+        return self._index
 
 
 def cover(plain: Plain) -> list[Piece]:
@@ -67,19 +88,63 @@ def of_generation(plain: Plain, agent: Agent, *, gaps: list[Gap] | None = None) 
     return found
 
 
-def to_read(plain: Plain, agent: Agent, folder: Path, gaps: list[Gap] | None = None) -> list[RecordIndex]:
-    """The index of every run of a generation, in order; that of open segments from the index file, as far as it proves right."""
-    found = sealed(plain, agent, gaps)
-    indexes = [run.index for run in found]
-    start = _pending_start(found, found[-1].end if found else 0)
+def to_read(plain: Plain, agent: Agent, folder: Path, gaps: list[Gap] | None = None) -> tuple[list[Run], int]:
+    """Every run of a generation, in order, and where the last complete record in them ends.
+
+    The index of open segments is that of the index file, as far as it proves right.
+    """
+    for _ in range(_RESOLVE_MAX):
+        with contextlib.suppress(FileNotFoundError):  # compacted since it was listed: what took its place is looked for
+            return _to_read(plain, agent, folder, gaps)
+    raise CorruptionError(f"stream {plain.stream}, generation {plain.generation}", 0, "its segments keep vanishing")
+
+
+def _to_read(plain: Plain, agent: Agent, folder: Path, gaps: list[Gap] | None) -> tuple[list[Run], int]:
+    runs: list[Run] = []
+    start = 0
+    for piece in itertools.takewhile(lambda piece: not piece.name.is_open, cover(plain)):
+        read = partial(_read_index, plain, agent, piece, runs[-1] if runs else None, gaps)
+        runs.append(Run(piece.name.start, piece.end or 0, read))
+    if runs:
+        start = runs[-1].end - _tail_bytes(plain, SegmentName(runs[-1].start, runs[-1].end))
     saved = _saved(plain, folder, start)
     if saved is not None:
-        indexes.append(saved.based(_running_ms(indexes)))  # a file begun behind sealed segments does not know their times
+        runs.append(_known(saved.based(_newest(runs))))  # a file begun behind sealed segments does not know their times
         start = saved.end
     end = plain.end()
     if end > start:
-        indexes.append(made_anew(plain, agent, start, end, _running_ms(indexes), gaps).index)
-    return indexes
+        runs.append(_known(made_anew(plain, agent, start, end, _newest(runs), gaps).index))
+        start = runs[-1].end
+    return runs, start
+
+
+def _read_index(plain: Plain, agent: Agent, piece: Piece, before: Run | None, gaps: list[Gap] | None) -> RecordIndex:
+    """A sealed segment's index, from its footer; from the bytes where that is damaged."""
+    try:
+        with closing(plain.segment(piece)) as segment:
+            return segment.index(segment.footer())
+    except CorruptionError:
+        start = piece.name.start - (_tail_bytes(plain, SegmentName(before.start, before.end)) if before is not None else 0)
+        return made_anew(plain, agent, start, piece.end or 0, _newest([before] if before is not None else []), gaps).index
+
+
+def _tail_bytes(plain: Plain, name: SegmentName) -> int:
+    """How many bytes at a sealed segment's end belong to a record that goes on."""
+    for piece in plain.pieces():
+        if piece.name == name:
+            with contextlib.suppress(CorruptionError), closing(plain.segment(piece)) as segment:
+                return segment.footer().meta.tail_bytes
+            return 0
+    raise FileNotFoundError(str(name))
+
+
+def _known(index: RecordIndex) -> Run:
+    return Run(index.start, index.end, lambda: index)
+
+
+def _newest(runs: list[Run]) -> Base:
+    """Where to ask for the maximum of the times in these runs."""
+    return (lambda: runs[-1].index.running_ms) if (runs := list(runs)) else None
 
 
 def sealed(plain: Plain, agent: Agent, gaps: list[Gap] | None) -> list[Indexed]:
@@ -101,17 +166,13 @@ def _sealed(plain: Plain, agent: Agent, gaps: list[Gap] | None) -> list[Indexed]
                 index = segment.index(footer)
                 found.append(Indexed(piece.name.start, piece.end or 0, index, Facts.from_json(footer.meta.facts), footer.meta))
         except (CorruptionError, ValueError):
-            found.append(made_anew(plain, agent, piece.name.start, piece.end or 0, _base_ms(found), gaps))
+            start = _pending_start(found, piece.name.start)
+            found.append(made_anew(plain, agent, start, piece.end or 0, _base_ms(found), gaps))
     return found
 
 
 def _base_ms(found: list[Indexed]) -> int | None:
-    return _running_ms([run.index for run in found])
-
-
-def _running_ms(indexes: list[RecordIndex]) -> int | None:
-    """The maximum of all times so far."""
-    return indexes[-1].running_ms if indexes else None
+    return found[-1].index.running_ms if found else None
 
 
 def _saved(plain: Plain, folder: Path, start: int) -> RecordIndex | None:
@@ -133,7 +194,7 @@ def _pending_start(found: list[Indexed], at: int) -> int:
     return at - found[-1].meta.tail_bytes if found and found[-1].meta else at
 
 
-def made_anew(plain: Plain, agent: Agent, start: int, end: int, base_ms: int | None, gaps: list[Gap] | None = None) -> Indexed:
+def made_anew(plain: Plain, agent: Agent, start: int, end: int, base_ms: Base, gaps: list[Gap] | None = None) -> Indexed:
     """The index of the records in [start, end), `start` being where one begins, from the bytes themselves."""
     index, facts, indexer = RecordIndex(base_ms), Facts(), Indexer(agent, start)
     for offset, data in plain.read(start, end, gaps):

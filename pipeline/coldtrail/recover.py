@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,16 +12,19 @@ from typing import Self
 from coldtrail import indexes
 from coldtrail.agents.base import Agent
 from coldtrail.content import Content
-from coldtrail.errors import AmbiguousError, NotFoundError
+from coldtrail.errors import AmbiguousError, CorruptionError, NotFoundError
 from coldtrail.format.index import RecordIndex, Row, id_hash
 from coldtrail.format.lines import LineSplitter, read_line
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
 from coldtrail.indexer import read_record, row_of
+from coldtrail.indexes import Run
 from coldtrail.model import Event, Gap, Position, Reading, Record, RecordKind
 from coldtrail.moments import Instant, Moment, RecordId, RecordNumber
 
 _STEP_BYTES = 1 << 20
+_RESOLVE_MAX = 50  # how often a segment may vanish under a reader before it gives up
+_BEYOND = 1 << 62  # behind every record
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class StreamReader:
         self.gaps: list[Gap] = []
         self.chain = list(home.newest_chain(meta)) if generation is None else [each.number for each in meta.chain(generation)]
         self._contents: dict[int, Content] = {}
-        self._runs: dict[int, list[RecordIndex]] = {}
+        self._runs: dict[int, tuple[list[Run], int]] = {}  # of each generation, and where the last indexed record ends
         self._asides: list[StreamReader] = []
 
     def close(self) -> None:
@@ -126,10 +130,12 @@ class StreamReader:
                 yield Placed(number, record, raw, read_record(self.agent, record))
 
     def rows(self, wanted: Selection) -> Iterator[tuple[int, Row]]:
-        """The index rows selected, each with its generation."""
+        """The index rows selected, each with its generation; no index is read that holds none of them."""
         hashed = id_hash(wanted.id) if wanted.id else None
         for number in self.chain:
-            for index in self._indexes(number):
+            if wanted.until is not None and number > wanted.until.generation:
+                return
+            for index in self._indexes(number, 0 if hashed else _lower(wanted, number)):
                 first, last, ends = _range(index, wanted, number)
                 for at in index.having_id(hashed) if hashed else range(first, last):
                     row = index.row(at)
@@ -138,17 +144,33 @@ class StreamReader:
                 if ends:
                     return
 
-    def _indexes(self, number: int) -> list[RecordIndex]:
+    def _indexes(self, number: int, begin: int = 0) -> Iterator[RecordIndex]:
+        """The indexes of a generation's runs that end behind `begin`, in order, whatever is compacted meanwhile."""
+        at, is_new = begin, False
+        for _ in range(_RESOLVE_MAX):
+            with contextlib.suppress(FileNotFoundError):
+                for run in self._known_runs(number)[0]:
+                    if run.end > at:
+                        index = run.index.drop_before(at) if is_new and run.start < at else run.index
+                        at = run.end
+                        yield index
+                return
+            self._runs.pop(number, None)
+            is_new = True
+        raise CorruptionError(f"stream {self.meta.stream}, generation {number}", 0, "its segments keep vanishing")
+
+    def _known_runs(self, number: int) -> tuple[list[Run], int]:
         if number not in self._runs:
             if self.meta.is_log:
                 folder = self._home.layout.generation(self.meta.stream, number)
-                runs = indexes.to_read(self._home.plain(self.meta, number), self.agent, folder, self.gaps)
+                runs, end = indexes.to_read(self._home.plain(self.meta, number), self.agent, folder, self.gaps)
                 content = self.content(number)  # opened after the index was read, so that it has all that this names
                 if not self._held_only:
-                    runs.append(self._tail(content, runs))
+                    runs.append(self._tail(content, runs, end))
             else:
-                runs = [self._document(self.content(number))]
-            self._runs[number] = runs
+                document = self._document(self.content(number))
+                runs, end = [Run(0, document.end, lambda: document)], document.end
+            self._runs[number] = runs, end
         return self._runs[number]
 
     def indexes(self) -> Iterator[tuple[int, RecordIndex]]:
@@ -159,20 +181,22 @@ class StreamReader:
 
     def indexed(self, number: int) -> tuple[int, int | None]:
         """Behind the last record of a generation that an index has, and the newest time up to there."""
-        runs = self._indexes(number)
-        return max((run.end for run in runs), default=0), runs[-1].running_ms if runs else None
+        newest = None
+        for index in self._indexes(number):
+            newest = index.running_ms
+        return self._known_runs(number)[1], newest
 
-    def _tail(self, content: Content, runs: list[RecordIndex]) -> RecordIndex:
+    def _tail(self, content: Content, runs: list[Run], start: int) -> Run:
         """What no index knows yet: the unfinished record, and what the live file has beyond it."""
-        start = max((run.end for run in runs), default=0)
-        index = RecordIndex(runs[-1].running_ms if runs else None, start)
+        before = runs[-1] if runs else None
+        index = RecordIndex((lambda: before.index.running_ms) if before is not None else None, start)
         splitter = LineSplitter(start)
         for at in range(start, content.end, _STEP_BYTES):
             for record in splitter.feed(content.get(at, min(at + _STEP_BYTES, content.end))):
                 index.add(row_of(record, read_record(self.agent, record)))
         for record in splitter.finish():
             index.add(row_of(record, read_record(self.agent, record)))
-        return index
+        return Run(start, index.end, lambda: index)
 
     def _document(self, content: Content) -> RecordIndex:
         """A file rewritten whole, as its records."""
@@ -194,11 +218,22 @@ class StreamReader:
     def before(self, position: Position) -> Position | None:
         """The last record that begins before a place; None where there is none."""
         for number in reversed([number for number in self.chain if number <= position.generation]):
-            for index in reversed(self._indexes(number)):
-                at = len(index) if number < position.generation else index.first_at_or_after(position.offset)
-                if at:
-                    return Position(number, index.row(at - 1).offset)
+            limit = position.offset if number == position.generation else self.content(number).end
+            found = self._last_in(number, limit)
+            if found is not None:
+                return found
         return None
+
+    def _last_in(self, number: int, limit: int) -> Position | None:
+        """The last record of a generation that begins before `limit`."""
+        for _ in range(_RESOLVE_MAX):
+            with contextlib.suppress(FileNotFoundError):
+                for run in reversed(self._known_runs(number)[0]):
+                    if run.start < limit and (at := run.index.first_at_or_after(limit)):
+                        return Position(number, run.index.row(at - 1).offset)
+                return None
+            self._runs.pop(number, None)
+        raise CorruptionError(f"stream {self.meta.stream}, generation {number}", 0, "its segments keep vanishing")
 
     def _by_id(self, record_id: str) -> Position:
         wanted = self.placed(Selection(id=record_id))
@@ -234,6 +269,15 @@ class StreamReader:
         return last
 
 
+def _lower(wanted: Selection, number: int) -> int:
+    """Before which offset of a generation no record is wanted."""
+    lower = 0
+    for bound in (wanted.begin, wanted.after):
+        if bound is not None and number <= bound.generation:
+            lower = max(lower, bound.offset if number == bound.generation else _BEYOND)
+    return lower
+
+
 def _range(index: RecordIndex, wanted: Selection, number: int) -> tuple[int, int, bool]:
     """The first row, the row behind the last, and whether the selection ends within this index."""
     first = 0 if wanted.since_ms is None else index.first_beyond(wanted.since_ms - 1)
@@ -243,4 +287,5 @@ def _range(index: RecordIndex, wanted: Selection, number: int) -> tuple[int, int
             first = max(first, index.first_at_or_after(bound.offset) if number == bound.generation else len(index))
     if wanted.until is not None and number >= wanted.until.generation:
         last = min(last, index.first_at_or_after(wanted.until.offset + 1) if number == wanted.until.generation else 0)
-    return first, last, last < len(index)
+    is_last = wanted.until is not None and number == wanted.until.generation and index.end > wanted.until.offset
+    return first, last, last < len(index) or is_last

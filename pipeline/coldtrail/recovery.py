@@ -106,12 +106,23 @@ def start(home: Home, reader: StreamReader, until: Position | None, notes: check
     past, ids = LogPast(reader), reader.agent.ids
     for checkpoint in _candidates(home, reader, until, notes):
         try:
+            _check_places(reader, checkpoint)
             state = thaw(checkpoint, ids, _run_reader(reader), lambda ref: _one(reader, ref))
         except (ValueError, KeyError, IndexError, TypeError) as error:
             notes.passed(f"{checkpoint.generation}:{checkpoint.offset}", str(error))
             continue
         return Fold(ids, past, state), checkpoint
     return Fold(ids, past), None
+
+
+def _check_places(reader: StreamReader, checkpoint: Checkpoint) -> None:
+    """ValueError where a checkpoint refers to what lies behind itself: that is looked for nowhere."""
+    ends = {number: reader.content(number).end for number in reader.chain if number < checkpoint.generation}
+    ends[checkpoint.generation] = checkpoint.offset
+    named = [*checkpoint.tools, *checkpoint.early, *checkpoint.told]
+    places = [(run[0], run[2]) for run in checkpoint.runs] + [(each[1], each[2] + each[3]) for each in named]
+    if any(end > ends.get(generation, -1) for generation, end in places):
+        raise ValueError("it refers to what the log does not have there")
 
 
 def _verify(reader: StreamReader, recovery: Recovery, until: Position | None) -> None:
@@ -190,9 +201,8 @@ def _compare(recovery: Recovery, position: Position, meaning: Meaning, before: s
     named, counted = str(meaning.data["state_hash"]), meaning.data.get("event_count")
     if named[:FOUNDING_DIGITS].lower() != before or counted not in (None, event_count):
         recovery.differing.append(position)
-        recovery.notes.append(
-            f"the checkpoint event at {position} names the state {named} after {counted} events; replayed it is {before} after {event_count}"
-        )
+        told, found = f"the state {named} after {counted} events", f"{before} after {event_count}"
+        recovery.notes.append(f"the checkpoint event at {position} names {told}; replayed it is {found}")
 
 
 def founding_hash(state: State) -> str:

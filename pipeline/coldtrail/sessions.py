@@ -93,6 +93,12 @@ def facts_of(text: str) -> Facts:
     return Facts.from_json(value) if isinstance(value, dict) else Facts()
 
 
+def tags_of(row: SessionRow) -> tuple[str, ...]:
+    """A session's tags."""
+    value = lines.loads(row.tags.encode())
+    return tuple(str(tag) for tag in value) if isinstance(value, list) else ()
+
+
 def _wishes(home: Home, source: str, session: str) -> tuple[int, str]:
     manifest = read_manifest(home, source, session)
     return int(manifest.pinned), lines.dumps(list(manifest.tags)).decode()

@@ -127,7 +127,8 @@ class LogTail:
         if not prove.ends_match(self._row, fd):
             return self._differs(fd, found)
         if not self._is_known(fd, found):
-            return self._is_another(found)
+            self._set_aside(found)
+            return None
         data = os.pread(fd, min(_STEP_BYTES, found.st_size - at), at)
         if looks(os.fstat(fd)) != now and (os.pread(fd, len(data), at) != data or not prove.ends_match(self._row, fd)):
             return b""
@@ -151,7 +152,8 @@ class LogTail:
         if held > self._row.held:  # what is certain comes first
             return None
         if found.st_size < held or not goes_on(self._plain, held, fd) or not self._is_known(fd, found):
-            return self._is_another(found)
+            self._set_aside(found)
+            return None
         if self._suspect != looks(found):
             self._suspect = looks(found)
             return b""
@@ -163,8 +165,8 @@ class LogTail:
         self._go_back(lost if lost is not None else line if line < self._row.held else self._safe, read)
         return b""
 
-    def _is_another(self, found: os.stat_result) -> None:
-        """It is not read until it looks otherwise."""
+    def _set_aside(self, found: os.stat_result) -> None:
+        """Another file: it is not read until it looks otherwise."""
         self._live, self._ours = looks(found), False
 
     def take(self, data: bytes) -> Iterator[Record]:

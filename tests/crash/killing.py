@@ -38,7 +38,7 @@ def _run(step: int, work: Callable[[], object], ledger: Ledger | None) -> None:
     """What the child does; it never returns."""
     left = step
     if ledger is not None:
-        os.fsync = ledger.sync
+        os.fsync = lambda fd: ledger.sync(fd if isinstance(fd, int) else fd.fileno())
 
     def hook(_name: str, _path: Path) -> None:
         nonlocal left

@@ -19,7 +19,7 @@ from crash.scenarios import LOST_STORE, SCENARIOS, Scenario, Story
 from world_of import Held, Lines, World, assert_sound, events, generation_bytes, held, listed, metas, small_sizes
 
 EVERY = bool(os.environ.get("COLDTRAIL_EVERY_STEP"))
-SOME = 8  # steps of a long work, where not every one is asked for
+SOME = 6  # steps of a long work, where not every one is asked for
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
@@ -158,7 +158,7 @@ def test_killed_again_at_the_next_start_it_is_finished_by_the_one_after(scenario
 def test_at_a_power_cut_nothing_is_lost_but_what_was_not_done(scenario: Scenario, catalog: str, tmp_path: Path) -> None:
     """SQLite's own last transactions may be lost with the power too."""
     reference, steps = undisturbed(tmp_path / "reference", scenario)
-    for step in chosen(steps, 3):
+    for step in chosen(steps, 2):
         world, before = begin(tmp_path / str(step), scenario)
         with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
             old = copied_catalog(world)

@@ -190,7 +190,6 @@ def since(world: World, since_ms: int) -> int:
         return len(list(reader.placed(Selection(since_ms=since_ms))))
 
 
-@pytest.mark.xfail(reason=NOT_YET)
 def test_a_damaged_manifest_is_written_anew_by_the_next_compaction_as_verify_says(world: World, lines: Lines) -> None:
     captured(world, lines.some(40))
     world.compact(cold=True)

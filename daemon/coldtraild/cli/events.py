@@ -10,9 +10,12 @@ from dataclasses import dataclass
 import click
 
 from coldtrail import Event, EventType, Gap, Session, UsageError
+from coldtrail.format import lines
 from coldtrail.model import instant_text
+from coldtrail.tail import TAKEN_BACK
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, one_id, pass_asked
+from coldtraild.cli.ending import PIPE_CLOSED
 from coldtraild.cli.gist import gist
 from coldtraild.cli.table import cut
 
@@ -47,6 +50,7 @@ class Wanted:
         "coldtrail events ae3d54a6 --type tool_completed --since 2h",
         "coldtrail events ae3d54a6 --after 0:1200.0 --limit 20 --json",
         "coldtrail events ae3d54a6 --raw > copy.jsonl",
+        "coldtrail events ae3d54a6 --follow --type tool_completed",
         exits=_EXITS,
     ),
 )
@@ -66,10 +70,13 @@ class Wanted:
 @click.option(
     "--stream", metavar="STREAM", help="Another file of the session than its main log: its stream's id, path or name, as `show` tells it."
 )
+@click.option(
+    "--follow", is_flag=True, help="Then go on with what is written, until Ctrl-C; with --json, one object a line, each printed at once."
+)
 @click.option("--raw", is_flag=True, help="The records' own bytes, damaged ones too; without any choice, the whole log byte for byte.")
 @as_json
 @pass_asked
-def command(asked: Asked, name: str, *, raw: bool, as_json: bool, **wanted: object) -> int:
+def command(asked: Asked, name: str, *, follow: bool, raw: bool, as_json: bool, **wanted: object) -> int:
     """Print what happened in a session.
 
     A line for each event, in the order of the log: its position, its local time, its type, and how it begins. What is sealed,
@@ -77,12 +84,18 @@ def command(asked: Asked, name: str, *, raw: bool, as_json: bool, **wanted: obje
 
     WHEN is a time (2026-01-31T12:00Z, or a date), a span back (2h, 3d), a position, the agent's id of a record, or #N for the Nth
     record; inclusive.
+
+    With --follow a log that its agent makes again, or rewrites, goes on in its next generation: positions begin with its number.
     """
     if raw and as_json:
         raise UsageError("--raw and --json: one at a time")
     chosen = Wanted(**wanted)  # type: ignore[arg-type]  # click's parameters are named as its fields are
+    if follow and (raw or chosen.until is not None):
+        raise UsageError("--follow has no end, and prints events: neither --until nor --raw goes with it")
     with asked.trail() as trail:
         session = trail.session(name)
+        if follow:
+            return _follow(session, chosen, as_json=as_json)
         if raw:
             _print_raw(session, chosen)
         elif as_json:
@@ -99,10 +112,36 @@ def _events(session: Session, wanted: Wanted) -> Iterator[Event]:
 
 
 def _print_lines(session: Session, wanted: Wanted) -> None:
-    wide = say.width()
     for event in _events(session, wanted):
-        text = f"{event.position!s:<12}  {say.local(event.time_ms):<19}  {event.type.value:<19}  {say.printable(gist(event))}"
-        sys.stdout.write((text if wide is None else cut(text, wide)).rstrip() + "\n")
+        _print_line(event, say.width())
+
+
+def _print_line(event: Event, wide: int | None) -> None:
+    text = f"{event.position!s:<12}  {say.local(event.time_ms):<19}  {event.type.value:<19}  {say.printable(gist(event))}"
+    sys.stdout.write((text if wide is None else cut(text, wide)).rstrip() + "\n")
+
+
+def _follow(session: Session, wanted: Wanted, *, as_json: bool) -> int:
+    """Print what there is and what comes; ends by a signal, with the limit, or when nobody reads any more."""
+    told, generation = 0, None
+
+    def pause() -> bool:
+        nonlocal told
+        _told(session.gaps[told:])
+        told = len(session.gaps)
+        sys.stdout.flush()
+        return say.is_unread()
+
+    events = session.follow(types=wanted.types, since=wanted.since, after=wanted.after, stream=wanted.stream, stop=pause)
+    for event in itertools.islice(events, wanted.limit):
+        if generation not in (None, event.position.generation):
+            say.message(f"generation {event.position.generation} begins: the agent made the log again, or rewrote it")
+        generation = event.position.generation
+        if as_json:
+            say.write(lines.dumps(_document(event)) + b"\n")
+        else:
+            _print_line(event, say.width())
+    return PIPE_CLOSED if pause() else _damage(session.gaps)
 
 
 def _print_raw(session: Session, wanted: Wanted) -> None:
@@ -137,5 +176,10 @@ def _tail(session: Session) -> dict[str, object]:
 def _told(gaps: list[Gap]) -> int:
     for gap in dict.fromkeys(gaps):  # a range may be met for the index and for the record
         where = f"bytes {gap.start} to {gap.end} of generation {gap.generation}"
-        say.message(f"{where} cannot be read: {gap.what}", hint="run `coldtrail verify`")
-    return 1 if gaps else 0
+        say.message(f"{where} cannot be read: {gap.what}", hint="run `coldtrail verify`" if _damage([gap]) else "")
+    return _damage(gaps)
+
+
+def _damage(gaps: list[Gap]) -> int:
+    """1 where something of our copy is damaged; what its agent took back is no failure of ours."""
+    return int(any(gap.what != TAKEN_BACK for gap in gaps))

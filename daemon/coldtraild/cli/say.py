@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,15 @@ def write(data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[sys.stdout.buffer.write(view) :]
+
+
+def is_unread() -> bool:
+    """Whether nobody reads stdout any more, which a process that has nothing to write is not told otherwise."""
+    with suppress(OSError):  # a stdout that is no file
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return bool(poll.poll(0))
+    return False
 
 
 def document_of_many(head: Mapping[str, object], name: str, items: Iterator[object], tail: Callable[[], Mapping[str, object]]) -> None:

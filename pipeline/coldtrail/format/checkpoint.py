@@ -50,7 +50,8 @@ class Checkpoint:
         if set(value) != set(cls.__slots__):
             raise ValueError(f"its fields are others; it is of version {value['version']}")
         lists = {name: _places(value[name], *shape) for name, shape in _PLACES.items()}
-        if not all(map(_is_count, (value["generation"], value["offset"]))) or not isinstance(value["small"], dict):
+        texts = all(isinstance(value[name], str) for name in ("stream", "prefix_sha256", "state_hash"))
+        if not texts or not all(map(_is_count, (value["generation"], value["offset"]))) or not isinstance(value["small"], dict):
             raise ValueError("not a checkpoint")
         return cls(**{**value, **lists, "loose": _places([value["loose"]], 0, None)[0]})
 

@@ -8,7 +8,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -24,6 +24,7 @@ _ROW = struct.Struct("<" + _CODES)  # a CRC32 follows
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _GROWING_HEADER.size + _CRC.size
 ROW_BYTES = _ROW.size + _CRC.size
+Base = int | None | Callable[[], int | None]
 _NO_TIME = -(1 << 63)  # earlier than any other, so that a running maximum needs no exception for it
 
 
@@ -64,14 +65,14 @@ def mask_of(types: Iterable[EventType]) -> int:
 class RecordIndex:
     """The rows of one segment in the order of their offsets, as columns: some 45 bytes a record.
 
-    `base_ms` is the maximum of the times before this segment, None where there were none; `start` is the offset from which on
-    it has records.
+    `base_ms` is the maximum of the times before this segment, None where there were none, or where to ask for it once somebody
+    wants to know; `start` is the offset from which on it has records.
     """
 
-    __slots__ = ("_columns", "_hashes", "_lengths", "_offsets", "_running", "_times", "base_ms", "start")
+    __slots__ = ("_base", "_columns", "_hashes", "_lengths", "_offsets", "_running", "_times", "start")
 
-    def __init__(self, base_ms: int | None = None, start: int = 0) -> None:
-        self.base_ms = base_ms
+    def __init__(self, base_ms: Base = None, start: int = 0) -> None:
+        self._base = base_ms
         self.start = start
         self._take([array(code) for code in _CODES])
 
@@ -84,8 +85,17 @@ class RecordIndex:
         return self._end_of(len(self) - 1) if len(self) else self.start
 
     @property
+    def base_ms(self) -> int | None:
+        """The maximum of the times before this segment."""
+        if callable(self._base):
+            self._base = self._base()
+        return self._base
+
+    @property
     def running_ms(self) -> int | None:
         """The maximum of all times so far, those before this segment included: the base of the next one."""
+        if self._running is None:
+            return _optional(max(max(self._times, default=_NO_TIME), _stored(self.base_ms)))
         return _optional(self._running[-1]) if len(self) else self.base_ms
 
     @property
@@ -122,7 +132,7 @@ class RecordIndex:
 
         The records before it are those of that time, for times in a log may run backwards.
         """
-        return bisect_right(self._running, time_ms)
+        return bisect_right(self._running_times(), time_ms)
 
     def having_id(self, hashed: int) -> list[int]:
         """The records whose id has this hash, in order."""
@@ -140,10 +150,10 @@ class RecordIndex:
         if cut and self._end_of(cut - 1) > end_offset:
             cut -= 1
         if not cut:
-            return _index_of(self.base_ms, self.start, [column[:] for column in self._columns])
-        return _index_of(_optional(self._running[cut - 1]), self._end_of(cut - 1), [column[cut:] for column in self._columns])
+            return _index_of(self._base, self.start, [column[:] for column in self._columns])
+        return _index_of(_optional(self._running_times()[cut - 1]), self._end_of(cut - 1), [column[cut:] for column in self._columns])
 
-    def based(self, base_ms: int | None) -> RecordIndex:
+    def based(self, base_ms: Base) -> RecordIndex:
         """The same rows behind others whose times' maximum is `base_ms`."""
         return _index_of(base_ms, self.start, [column[:] for column in self._columns])
 
@@ -173,13 +183,20 @@ class RecordIndex:
     def _append(self, values: tuple[int, ...]) -> None:
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
-        self._running.append(max(self._times[-1], self._running[-1] if self._running else _stored(self.base_ms)))
+        if self._running is not None:
+            self._running.append(max(self._times[-1], self._running[-1] if self._running else _stored(self.base_ms)))
 
     def _take(self, columns: list[array[int]]) -> None:
         self._columns = columns
         self._offsets, self._lengths, _, _, self._times, self._hashes = columns
-        self._running = array("q", accumulate(self._times, max, initial=_stored(self.base_ms)))
-        self._running.pop(0)  # the base itself
+        self._running: array[int] | None = None  # most who read a log do not ask for times
+
+    def _running_times(self) -> array[int]:
+        """Of each record the maximum of all times so far."""
+        if self._running is None:
+            self._running = array("q", accumulate(self._times, max, initial=_stored(self.base_ms)))
+            self._running.pop(0)  # the base itself
+        return self._running
 
     def _end_of(self, i: int) -> int:
         return self._offsets[i] + self._lengths[i]
@@ -234,7 +251,7 @@ def _whole_rows(data: bytes, end: int) -> Iterator[tuple[int, ...]]:
 # ---- what both forms share --------------------------------------------------------------------------------------------
 
 
-def _index_of(base_ms: int | None, start: int, columns: list[array[int]]) -> RecordIndex:
+def _index_of(base_ms: Base, start: int, columns: list[array[int]]) -> RecordIndex:
     index = RecordIndex(base_ms, start)
     index._take(columns)
     return index

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from coldtrail import checkpoints, durable, indexes
 from coldtrail.catalog import StreamRow, changed
-from coldtrail.errors import CorruptionError, LockedError, SourceError
-from coldtrail.format.manifest import Sealed, StreamMeta
+from coldtrail.errors import ColdtrailError, CorruptionError, LockedError, SourceError
+from coldtrail.format.manifest import Manifest, Sealed, StreamMeta
 from coldtrail.format.segment import BLOCK_BYTES, prefix_hash
 from coldtrail.home import Home
 from coldtrail.layout import SegmentName
 from coldtrail.plain import Piece, Plain
-from coldtrail.sessions import read_manifest, refresh, write_manifest
+from coldtrail.sessions import read_manifest, refresh, tags_of, write_manifest
 from coldtrail.stage.rebuild import stored_bytes
 from coldtrail.stage.seal import Order, seal
 from coldtrail.stage.source import opened
@@ -257,13 +257,21 @@ class Compactor:
                 refresh(self._home, meta.session)
 
     def _write_manifest(self, meta: StreamMeta) -> None:
-        old = read_manifest(self._home, meta.source, meta.session)
+        old = self._old_manifest(meta)
         rows = self._home.catalog.streams_of(meta.session)
         streams = [found for row in rows if (found := self._home.store.meta(row.stream)) is not None]
         sealed = [held for stream in streams for held in self._sealed(stream)]
         fresh = replace(old, streams=tuple(sorted(streams, key=lambda each: each.stream)), sealed=tuple(sealed))
         if fresh != old:
             write_manifest(self._home, meta.source, fresh)
+
+    def _old_manifest(self, meta: StreamMeta) -> Manifest:
+        """The manifest as it is; where that is damaged, one with the wishes that the catalog still knows."""
+        try:
+            return read_manifest(self._home, meta.source, meta.session)
+        except ColdtrailError:
+            row = self._home.catalog.session(meta.session)
+            return Manifest(meta.session, pinned=bool(row.pinned), tags=tags_of(row)) if row else Manifest(meta.session)
 
     def _sealed(self, meta: StreamMeta) -> Iterator[tuple[str, Sealed]]:
         for generation in meta.generations:

@@ -40,6 +40,12 @@ def find(home: Home, found: Candidate) -> StreamRow | None:
     return _begin(home, found, place)
 
 
+def session_of(home: Home, found: Candidate, place: Place) -> str | None:
+    """The session that a file which nobody has met will belong to; None: one of its own."""
+    moved = _moved(home, found, place, home.catalog.streams_with(identity=prove.identity(found.stat)))
+    return moved.session if moved is not None else _joined(home, found, place)
+
+
 def _writable(name: str) -> str:
     """A name as UTF-8 can hold it, still unlike any other; file names may be any bytes."""
     return name.encode("utf-8", "backslashreplace").decode()
@@ -94,7 +100,7 @@ def _path_seen(home: Home, found: Candidate) -> PathSeen:
 
 def _begin(home: Home, found: Candidate, place: Place) -> StreamRow:
     """A stream never met: its meta.json is written before its first byte."""
-    session = session_of(home, found, place) or new_id()
+    session = _joined(home, found, place) or new_id()
     stat, now_ms = found.stat, home.now_ms()
     stamp = Stamp(0, stat.st_mode & 0o7777, stat.st_mtime_ns, now_ms)
     meta = StreamMeta(
@@ -137,7 +143,7 @@ def row_of(meta: StreamMeta) -> StreamRow:
     )
 
 
-def session_of(home: Home, found: Candidate, place: Place) -> str | None:
+def _joined(home: Home, found: Candidate, place: Place) -> str | None:
     """The session that a new stream joins: same source, same agent's id, and a scope that does not contradict it; None: one of its own."""
     rows = home.catalog.streams_with(session_id=place.session_id, source=found.source.name)
     for row in sorted(rows, key=lambda row: (row.role != Role.MAIN, row.gone_ms is not None, row.stream)):

@@ -13,7 +13,7 @@ from coldtrail.format.lines import MAX_LINE_BYTES, LineSplitter
 from coldtrail.format.manifest import Generation, Stamp, StreamMeta
 from coldtrail.home import Home
 from coldtrail.indexer import read_record
-from coldtrail.model import Reading, Relation
+from coldtrail.model import Ids, Reading, Relation
 from coldtrail.stage.identify import known_meta, row_of
 
 _FIRST_BYTES = 256 << 10
@@ -58,7 +58,7 @@ def _goes_on(home: Home, meta: StreamMeta, row: StreamRow, fd: int) -> bool:
 
     first = _first_readings(home, row, fd)
     own_ids = [reading.id for reading in first if reading.id is not None]
-    if own_ids and held(own_ids[0]):
+    if agent.ids is not Ids.RESTATED and own_ids and held(own_ids[0]):
         return False  # it begins with a record that was held: its head is there
     return agent.continues(first, held)
 

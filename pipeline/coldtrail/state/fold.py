@@ -8,7 +8,7 @@ from coldtrail.model import EventType, Ids, Meaning, Position, Reading
 from coldtrail.state.conversation import Conversation, Past
 from coldtrail.state.values import Early, Ref, State, Tool, completed_tool
 
-VERSION = 2  # of what the fold does: a checkpoint of another version is passed over
+VERSION = 1  # of what the fold does: a checkpoint of another version is passed over, and made again
 _EARLY_MAX = 64  # completions whose invocation may still come
 _ANSWERS_MAX = 4  # answers whose usage may still be told again
 _NOT_ENVIRONMENT = frozenset({"kind", "message_id", "snapshot", "session_id"})
@@ -111,24 +111,33 @@ class Fold:
         reading = None if told is None else self._past.at(told)
         if told is None or reading is None:
             return ()
-        invoked = {
-            _invocation(each): _tool(told, each.data, reading.time_ms) for each in reading.events if each.type is EventType.TOOL_INVOKED
-        }
-        holds = set()
         for meaning in reading.events:
-            if meaning.type is EventType.TOOL_COMPLETED and not self._uncomplete(invoked.pop(_invocation(meaning), None), meaning):
-                holds.add(_invocation(meaning))  # of a tool that another record invoked
-            elif meaning.type is EventType.DECISION_MADE and meaning.data.get("kind") != "rollback":
+            if meaning.type is EventType.DECISION_MADE and meaning.data.get("kind") != "rollback":
                 self.state.decisions.remove(dict(meaning.data))
             elif meaning.type is EventType.ENVIRONMENT_CHANGED and "snapshot" in meaning.data:
                 self.state.snapshots.remove(dict(meaning.data))
             self._recall_usage(meaning.data)
-        return holds | {each for each in invoked if self.state.pending.pop(each, None) is None}  # those another record completed
+        elsewhere = self._untell_tools(told, reading)
+        return elsewhere if self._ids is Ids.CHAINED else ()  # a record that takes another's place tells of its tools all there is
 
-    def _uncomplete(self, tool: Tool | None, meaning: Meaning) -> bool:
-        if tool is not None:
-            self.state.completed.remove(completed_tool(tool, meaning.data))
-        return tool is not None
+    def _untell_tools(self, told: Ref, reading: Reading) -> set[str]:
+        """Undo what a record told of tools; gives those of which another record told the other half."""
+        state, elsewhere = self.state, set[str]()
+        invoked: dict[str, Tool] = {}
+        for meaning in reading.events:
+            invocation = _invocation(meaning)
+            if meaning.type is EventType.TOOL_INVOKED:
+                invoked[invocation] = _tool(told, meaning.data, reading.time_ms)
+            elif meaning.type is EventType.TOOL_COMPLETED:
+                tool = invoked.pop(invocation, None)
+                if tool is None:
+                    elsewhere.add(invocation)
+                else:
+                    state.completed.remove(completed_tool(tool, meaning.data))
+        for invocation in invoked:
+            if state.pending.pop(invocation, None) is None:
+                elsewhere.add(invocation)
+        return elsewhere
 
     def _decided(self, data: Mapping[str, object]) -> None:
         self.state.decisions.add(dict(data))

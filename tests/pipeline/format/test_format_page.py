@@ -164,7 +164,8 @@ def test_checkpoints_lie_in_their_file_and_in_a_segment_as_the_page_says() -> No
     entries = [(8, b"packed"), (900, b"more")]
     heads = [struct.pack("<QII", offset, len(packed), zlib.crc32(packed)) for offset, packed in entries]
     assert checkpoint.pack(entries) == heads[0] + b"packed" + heads[1] + b"more"
-    assert checkpoint.directory(entries) == struct.pack("<I", 2) + heads[0] + heads[1] + b"packedmore"
+    table = struct.pack("<I", 2) + heads[0] + heads[1]
+    assert checkpoint.directory(entries) == table + struct.pack("<I", zlib.crc32(table)) + b"packedmore"
     sealed = segment.close([], segment_meta(), record_index(), b"table")
     tags = re.findall(rb"\x50\x2a\x4d\x18....(CT..)", sealed, re.DOTALL)
     assert tags == [b"CTix", b"CTcp", b"CTmd"]
@@ -203,7 +204,7 @@ def test_every_field_stands_in_a_table(kind: type) -> None:
 
 
 def test_every_part_of_a_state_that_a_checkpoint_keeps_stands_in_a_table() -> None:
-    kept = freeze(State(), 0, 8, PREFIX).small
+    kept = freeze(State(), STREAM, 0, 8, PREFIX).small
     assert [name for name in kept if f"`{name}`" not in tables()] == []
 
 

@@ -25,49 +25,45 @@ TIMES = st.integers(1_767_225_600, 1_767_225_700)
 
 
 @st.composite
-def claude_lines(draw: st.DrawFn) -> Line:
-    uuid, parent = draw(NAMES), draw(PARENTS)
-    match draw(st.integers(0, 9)):
-        case 0:
-            return boundary(uuid, parent, preservedMessages={"uuids": draw(st.lists(NAMES, max_size=3))})
-        case 1:
-            return summary(uuid, parent)
-        case 2:
-            return hook(uuid, parent)
-        case 3 | 4:
-            return called(uuid, parent, draw(TOOLS), answer=draw(ANSWERS), text=draw(st.sampled_from(["", "x"])))
-        case 5:
-            return gave(uuid, parent, draw(TOOLS), draw(WORDS))
-        case 6:
-            return {"type": "file-history-snapshot", "snapshot": draw(WORDS)}
-        case 7:
-            return {**line(uuid, parent, content=draw(WORDS)), "isSidechain": True}
-    each = line(uuid, parent, kind=draw(st.sampled_from(["user", "assistant"])), content=draw(WORDS), answer=draw(ANSWERS))
+def spoken(draw: st.DrawFn) -> Line:
+    kind, answer = draw(st.sampled_from(["user", "assistant"])), draw(ANSWERS)
+    each = line(draw(NAMES), draw(PARENTS), kind=kind, content=draw(WORDS), answer=answer, timestamp=draw(TIMES))
     each["message"]["usage"] = draw(USAGE)  # type: ignore[index]
-    return {**each, "timestamp": draw(TIMES)}
+    return each
 
 
-@st.composite
-def codex_lines(draw: st.DrawFn) -> Line:
-    def said() -> Line:
-        return {"type": "message", "role": draw(st.sampled_from(["user", "assistant", "developer"])), "content": draw(WORDS)}
+CLAUDE = st.one_of(
+    spoken(),
+    spoken(),
+    spoken().map(lambda each: {**each, "isSidechain": True}),
+    st.builds(
+        lambda uuid, after, kept: boundary(uuid, after, preservedMessages={"uuids": kept}), NAMES, PARENTS, st.lists(NAMES, max_size=3)
+    ),
+    st.builds(summary, NAMES, PARENTS),
+    st.builds(hook, NAMES, PARENTS),
+    st.builds(called, NAMES, PARENTS, TOOLS, answer=ANSWERS, text=st.sampled_from(["", "x"])),
+    st.builds(gave, NAMES, PARENTS, TOOLS, WORDS),
+    st.builds(lambda word: {"type": "file-history-snapshot", "snapshot": word}, WORDS),
+)
 
-    match draw(st.integers(0, 7)):
-        case 0:
-            payload = {"message": draw(WORDS), "replacement_history": [said() for _ in range(draw(st.integers(0, 3)))]}
-            return {"type": "compacted", "payload": payload}
-        case 1:
-            return {"type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": draw(st.integers(0, 3))}}
-        case 2:
-            return {"type": "response_item", "payload": {"type": "function_call", "name": "sh", "call_id": draw(TOOLS)}}
-        case 3:
-            return {"type": "response_item", "payload": {"type": "function_call_output", "call_id": draw(TOOLS), "output": draw(WORDS)}}
-        case 4:
-            return {"type": "session_meta", "payload": {"id": draw(st.sampled_from(["s0", "s1"])), "cwd": draw(WORDS)}}
-        case 5:
-            usage = {"total_token_usage": draw(USAGE)}
-            return {"type": "event_msg", "payload": {"type": "token_count", "info": usage}}
-    return {"timestamp": draw(TIMES), "type": "response_item", "payload": said()}
+ITEM = st.fixed_dictionaries({"type": st.just("message"), "role": st.sampled_from(["user", "assistant", "developer"]), "content": WORDS})
+PAYLOADS = {
+    "compacted": st.fixed_dictionaries({"message": WORDS, "replacement_history": st.lists(ITEM, max_size=3)}),
+    "session_meta": st.fixed_dictionaries({"id": st.sampled_from(["s0", "s1"]), "cwd": WORDS}),
+    "event_msg": st.one_of(
+        st.fixed_dictionaries({"type": st.just("thread_rolled_back"), "num_turns": st.integers(0, 3)}),
+        st.fixed_dictionaries({"type": st.just("token_count"), "info": st.fixed_dictionaries({"total_token_usage": USAGE})}),
+    ),
+    "response_item": st.one_of(
+        ITEM,
+        ITEM,
+        st.fixed_dictionaries({"type": st.just("function_call"), "name": st.just("sh"), "call_id": TOOLS}),
+        st.fixed_dictionaries({"type": st.just("function_call_output"), "call_id": TOOLS, "output": WORDS}),
+    ),
+}
+CODEX = st.sampled_from(sorted(PAYLOADS)).flatmap(
+    lambda kind: st.fixed_dictionaries({"type": st.just(kind), "payload": PAYLOADS[kind], "timestamp": TIMES})
+)
 
 
 @st.composite
@@ -98,9 +94,10 @@ def events(draw: st.DrawFn) -> Line:
     match draw(st.integers(0, 7)):
         case 0:
             kept = [{"role": "user", "content": each, "id": each} for each in draw(st.lists(WORDS, max_size=2))]
-            return {"type": "context_summarized", **named, **draw(st.sampled_from([{"summary": "s"}, {"summarized_messages": kept}]))}
+            left: Line = {"summarized_messages": kept} if draw(st.booleans()) else {"summary": "s"}
+            return {"type": "context_summarized", **named, **left}
         case 1:
-            target = draw(st.sampled_from([{"count": 1}, {"count": 2}, {"target": "u1"}, {"target": "a"}]))
+            target: Line = draw(st.sampled_from([{"count": 1}, {"count": 2}, {"target": "u1"}, {"target": "a"}]))
             return {"type": "decision_made", "kind": "rollback", **named, **target}
         case 2:
             return {"type": "tool_invoked", "tool_name": "t", "input": draw(WORDS), "invocation_id": draw(TOOLS), **named}
@@ -110,10 +107,11 @@ def events(draw: st.DrawFn) -> Line:
             return {"type": "environment_changed", "cwd": draw(WORDS), "snapshot": draw(WORDS), **named}
     answer = draw(ANSWERS)
     more = {} if answer is None else {"message_id": answer}
-    return {"type": "message_added", "role": "user", "content": draw(WORDS), "usage": draw(USAGE), "timestamp": draw(TIMES), **named, **more}
+    said = {"type": "message_added", "role": "user", "content": draw(WORDS), "usage": draw(USAGE), "timestamp": draw(TIMES)}
+    return {**said, **named, **more}
 
 
-AGENTS = {"claude-code": claude_lines(), "codex": codex_lines(), "gemini-cli": gemini_lines(), "event-log": events()}
+AGENTS = {"claude-code": CLAUDE, "codex": CODEX, "gemini-cli": gemini_lines(), "event-log": events()}
 each_agent = pytest.mark.parametrize("name", AGENTS)
 
 

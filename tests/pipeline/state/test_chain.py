@@ -38,10 +38,8 @@ def test_an_abandoned_branch_can_be_taken_up_again() -> None:
 
 
 def test_two_terminals_take_turns_and_each_line_shows_its_own_branch() -> None:
-    lines = [line("r", None)]
-    for n in range(40):
-        for side in "ab":
-            lines.append(line(f"{side}{n}", f"{side}{n - 1}" if n else "r"))
+    turns = [line(f"{side}{n}", f"{side}{n - 1}" if n else "r") for n in range(40) for side in "ab"]
+    lines = [line("r", None), *turns]
     log = Log(CLAUDE, lines)
     assert said(log.fold()) == ["r", *(f"b{n}" for n in range(40))]
     assert said(log.fold(until=len(lines) - 1)) == ["r", *(f"a{n}" for n in range(40))]

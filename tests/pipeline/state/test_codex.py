@@ -33,7 +33,8 @@ def rolled_back(turns: int) -> Line:
 
 
 def compacted(*history: Line, text: str = "") -> Line:
-    return {"timestamp": "2026-01-01T00:01:00.000Z", "type": "compacted", "payload": {"message": text, "replacement_history": list(history)}}
+    payload = {"message": text, "replacement_history": list(history)}
+    return {"timestamp": "2026-01-01T00:01:00.000Z", "type": "compacted", "payload": payload}
 
 
 def meta(thread: str, cwd: str = "/here", **fields: object) -> Line:
@@ -60,7 +61,7 @@ def test_a_compacted_history_takes_the_place_of_all() -> None:
 
 
 def test_an_old_compaction_leaves_its_text_and_one_of_nothing_leaves_nothing() -> None:
-    old = {"type": "compacted", "payload": {"message": "so far"}}
+    old: Line = {"type": "compacted", "payload": {"message": "so far"}}
     assert said(codex(message("a"), old, message("b"))) == ["so far", "b"]
     assert said(codex(message("a"), compacted(), message("b"))) == ["b"]
 
@@ -100,7 +101,7 @@ def test_a_forks_file_is_its_own_though_it_holds_its_parents_beginning() -> None
     state = codex(meta("child", "/child"), meta("parent", "/parent"), message("a"))
     assert state.environment == {"cwd": "/child", "version": "child"}
     assert state.session == "child"
-    turn = {"type": "turn_context", "payload": {"cwd": "/elsewhere", "model": "m"}}
+    turn: Line = {"type": "turn_context", "payload": {"cwd": "/elsewhere", "model": "m"}}
     assert codex(meta("child", "/child"), meta("parent", "/parent"), turn).environment["cwd"] == "/elsewhere"
 
 

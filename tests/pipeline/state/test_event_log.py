@@ -158,6 +158,7 @@ def test_a_message_of_any_depth_has_a_place(depth: int) -> None:
 
 
 def test_text_that_is_no_unicode_has_a_place() -> None:
-    log = Log(MINE, b'{"type":"message_added","role":"user","content":"\\ud83d \xff"}\n{"type":"message_added","role":"user","content":NaN}\n')
+    head = b'{"type":"message_added","role":"user","content":'
+    log = Log(MINE, head + b'"\\ud83d \xff"}\n' + head + b"NaN}\n")
     assert len(log.fold().hash()) == 64
     assert len(log.fold().live) == 2

@@ -98,7 +98,7 @@ def test_a_rewind_to_what_is_not_there_leaves_nothing() -> None:
 
 
 def test_what_a_tool_gave_back_has_a_place_to_rewind_to_though_it_says_nothing() -> None:
-    response = {"id": "r", "type": "user", "content": [{"functionResponse": {"id": "t1"}}]}
+    response: Line = {"id": "r", "type": "user", "content": [{"functionResponse": {"id": "t1"}}]}
     assert said(gemini(user("a"), model("b", "x", call("t1", "one")), response, user("c"), rewind("r"))) == ["a", "x"]
 
 
