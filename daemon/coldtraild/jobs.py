@@ -16,7 +16,7 @@ from coldtrail.home import Home
 from coldtrail.stage.checkpoint import Policy, advance
 from coldtrail.stage.checkpoint import due as due_for_checkpoint
 from coldtrail.stage.compact import Compactor, due
-from coldtrail.stage.rebuild import adopt, rebuild, tidy
+from coldtrail.stage.rebuild import adopt, is_owed, rebuild, tidy
 from coldtrail.stage.scan import BACK_OFF_MS, Scanner, Tally
 from coldtraild.log import NAME, error_text
 from coldtraild.marks import Marks
@@ -42,7 +42,7 @@ class Compaction:
 
 def prepare(home: Home) -> None:
     """What a start owes to the run before it: the catalog as the files say, no temps left behind."""
-    if home.catalog.is_empty() and next(home.store.streams(), None):
+    if is_owed(home):
         log.info("the catalog is empty: making it again from store and archive")
         _tell(rebuild(home))
     _tell(adopt(home))

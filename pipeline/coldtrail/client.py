@@ -23,7 +23,7 @@ from coldtrail.home import Home
 from coldtrail.layout import Layout
 from coldtrail.session import Session
 from coldtrail.stage import barrier
-from coldtrail.stage.rebuild import adopt, rebuild
+from coldtrail.stage.rebuild import adopt, is_owed, rebuild
 from coldtrail.stage.verify import Verdict, verify
 from coldtrail.writer import SortableIds, Writer, log_path, state_of
 
@@ -101,7 +101,7 @@ class Trail:
         self.settings = found
         self._home = open_home(found)
         self._around = Surroundings(time.sleep, self._capture_session)
-        if self._home.catalog.is_empty() and next(self._home.store.streams(), None):
+        if is_owed(self._home):
             rebuild(self._home)
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class Trail:
         """
         end_s = time.monotonic() + timeout_s
         found = find_sources(self.settings)
-        mark = barrier.Barrier(found, self._files(found, session))
+        mark = barrier.Barrier(self._home, found, self._files(found, session))
         while mark.missing(self._home):
             self._capture(mark.capture)
             missing = mark.missing(self._home)

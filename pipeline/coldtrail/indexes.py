@@ -18,7 +18,6 @@ from coldtrail.facts import Facts
 from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, Base, RecordIndex, Row, pack_header, pack_rows, read_file
 from coldtrail.format.segment import SegmentMeta
 from coldtrail.indexer import Indexer
-from coldtrail.layout import SegmentName
 from coldtrail.model import Gap, RecordKind
 from coldtrail.plain import Piece, Plain
 
@@ -101,50 +100,54 @@ def to_read(plain: Plain, agent: Agent, folder: Path, gaps: list[Gap] | None = N
 
 def _to_read(plain: Plain, agent: Agent, folder: Path, gaps: list[Gap] | None) -> tuple[list[Run], int]:
     runs: list[Run] = []
-    start = 0
+    before: Piece | None = None
     for piece in itertools.takewhile(lambda piece: not piece.name.is_open, cover(plain)):
-        read = partial(_read_index, plain, agent, piece, runs[-1] if runs else None, gaps)
+        read = partial(_read_index, plain, agent, piece, before, _newest(runs), gaps)
         runs.append(Run(piece.name.start, piece.end or 0, read))
-    if runs:
-        start = runs[-1].end - _tail_bytes(plain, SegmentName(runs[-1].start, runs[-1].end))
+        before = piece
+    start = _unfinished(plain, before)
     saved = _saved(plain, folder, start)
     if saved is not None:
-        runs.append(_known(saved.based(_newest(runs))))  # a file begun behind sealed segments does not know their times
+        runs.append(_known(saved.based(_newest(runs)), start))  # a file begun behind sealed segments does not know their times
         start = saved.end
     end = plain.end()
     if end > start:
-        runs.append(_known(made_anew(plain, agent, start, end, _newest(runs), gaps).index))
+        runs.append(_known(made_anew(plain, agent, start, end, _newest(runs), gaps).index, start))
         start = runs[-1].end
     return runs, start
 
 
-def _read_index(plain: Plain, agent: Agent, piece: Piece, before: Run | None, gaps: list[Gap] | None) -> RecordIndex:
+def _read_index(plain: Plain, agent: Agent, piece: Piece, before: Piece | None, base_ms: Base, gaps: list[Gap] | None) -> RecordIndex:
     """A sealed segment's index, from its footer; from the bytes where that is damaged."""
     try:
         with closing(plain.segment(piece)) as segment:
             return segment.index(segment.footer())
     except CorruptionError:
-        start = piece.name.start - (_tail_bytes(plain, SegmentName(before.start, before.end)) if before is not None else 0)
-        return made_anew(plain, agent, start, piece.end or 0, _newest([before] if before is not None else []), gaps).index
+        start = _unfinished(plain, before) if before is not None and before.end == piece.name.start else piece.name.start
+        return made_anew(plain, agent, start, piece.end or 0, base_ms, gaps).index
 
 
-def _tail_bytes(plain: Plain, name: SegmentName) -> int:
-    """How many bytes at a sealed segment's end belong to a record that goes on."""
-    for piece in plain.pieces():
-        if piece.name == name:
-            with contextlib.suppress(CorruptionError), closing(plain.segment(piece)) as segment:
-                return segment.footer().meta.tail_bytes
-            return 0
-    raise FileNotFoundError(str(name))
+def _unfinished(plain: Plain, piece: Piece | None) -> int:
+    """Where the record begins that goes on behind a sealed segment: at its end, if none does."""
+    if piece is None or piece.end is None:
+        return 0
+    try:
+        with closing(plain.segment(piece)) as segment:
+            return piece.end - segment.footer().meta.tail_bytes
+    except CorruptionError:
+        return piece.end
 
 
-def _known(index: RecordIndex) -> Run:
-    return Run(index.start, index.end, lambda: index)
+def _known(index: RecordIndex, start: int) -> Run:
+    return Run(start, max(index.end, start), lambda: index)
 
 
 def _newest(runs: list[Run]) -> Base:
     """Where to ask for the maximum of the times in these runs."""
-    return (lambda: runs[-1].index.running_ms) if (runs := list(runs)) else None
+    if not runs:
+        return None
+    last = runs[-1]
+    return lambda: last.index.running_ms
 
 
 def sealed(plain: Plain, agent: Agent, gaps: list[Gap] | None) -> list[Indexed]:

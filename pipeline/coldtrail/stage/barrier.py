@@ -36,9 +36,9 @@ class Mark:
 class Barrier:
     """Set over some files as they are now; lifted when all that they hold now is in the store, synced."""
 
-    def __init__(self, sources: list[Source], files: Iterable[Candidate]) -> None:
+    def __init__(self, home: Home, sources: list[Source], files: Iterable[Candidate]) -> None:
         self._sources = sources
-        self._marks = [_mark(found) for found in files]
+        self._marks = [_mark(found) for found in files if not _is_safe(home, Mark(found, None))]
 
     def missing(self, home: Home) -> list[str]:
         """What is not safe yet, a text for each file. What has been found safe is not looked at again."""

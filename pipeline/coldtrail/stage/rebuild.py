@@ -174,6 +174,11 @@ def _streams_of(sessions: Mapping[str, list[StreamMeta]]) -> set[str]:
     return {meta.stream for metas in sessions.values() for meta in metas}
 
 
+def is_owed(home: Home) -> bool:
+    """Whether the catalog knows nothing though there is something to know."""
+    return home.catalog.is_empty() and (next(home.store.streams(), None) or next(home.archive.walk(), None)) is not None
+
+
 def adopt(home: Home) -> list[ColdtrailError]:
     """Take up what the store has and the catalog does not know, of a stream or of all of it: a crash came between the two."""
     errors: list[ColdtrailError] = []
