@@ -44,7 +44,8 @@ DOORS = {
     "watchdog": "coldtraild.watch",
 }
 
-# What the library leaves to its caller. `client` asks for the surroundings once and passes them down, how to sleep too; nobody makes threads.
+# What the library leaves to its caller. `client` asks for the surroundings once and passes them down, how to sleep too;
+# nobody makes threads.
 SURROUNDINGS = {
     "os.environ", "os.getenv", "os.getcwd", "pathlib.Path.home", "pathlib.Path.cwd", "os.path.expanduser",
     "time.time", "time.time_ns", "time.localtime", "time.monotonic", "time.sleep",

@@ -85,7 +85,15 @@ def compact(home: Home, found: Settings, stopping: Callable[[], bool]) -> Compac
 def checkpoint(home: Home, found: Settings, stopping: Callable[[], bool]) -> int:
     """Make the checkpoints that are due, one log after the other; gives how many. What fails is made another time."""
     wanted = found.config.checkpoint
-    policy = Policy(wanted.every_events, wanted.every_ms, frozenset(wanted.on))
+    policy = Policy(
+        wanted.every_events,
+        wanted.every_ms,
+        frozenset(wanted.on),
+        wanted.least_bytes,
+        wanted.cost_factor,
+        wanted.replay_max_bytes,
+        wanted.replay_max_records,
+    )
     made = 0
     for row in due_for_checkpoint(home, policy):
         if stopping():

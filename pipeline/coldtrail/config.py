@@ -45,6 +45,7 @@ _LEVEL = toml.whole(1, MAX_LEVEL)
 _SPAN = toml.amount(parse_span, span_text)
 _SPAN_OR_ZERO = toml.amount(parse_span, span_text, zero=True)
 _SPAN_OR_NEVER = toml.amount(parse_span, span_text, never=True)
+_SIZE = toml.amount(parse_size, size_text)
 _SIZE_OR_NEVER = toml.amount(parse_size, size_text, never=True)
 
 
@@ -67,11 +68,15 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What proposes a checkpoint of a session's state."""
+    """What proposes a checkpoint of a session's state, and the bounds that decide."""
 
     every_events: int = key("every_events", _COUNT, 50)
     every_ms: int = key("every", _SPAN, 5 * 60_000)
     on: tuple[EventType, ...] = key("on", _EVENT_TYPES, (EventType.TOOL_COMPLETED,))
+    least_bytes: int = key("least", _SIZE, 64 << 10)
+    cost_factor: int = key("cost_factor", _COUNT, 50)
+    replay_max_bytes: int = key("replay_max", _SIZE, 4 << 20)
+    replay_max_records: int = key("replay_max_records", _COUNT, 20_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -132,10 +132,11 @@ class Follower:
         is_read = False
         with StreamReader(self._home, self._meta, generation=self._number, held_only=True) as reader:
             reader.chain, reader.gaps = [self._number], self.gaps
-            for placed in reader.placed(self._wanted):
+            end = reader.indexed_end(self._number)
+            self._running_ms = reader.newest_ms(self._number) if self._wanted.since_ms is not None else None
+            for placed in reader.placed(replace(self._wanted, until=Position(self._number, end - 1))):
                 is_read |= placed.record.kind is RecordKind.DATA
                 yield from self._of(placed)
-            end, self._running_ms = reader.indexed(self._number)
         if self._meta.is_log:
             self._tail = LogTail(self._home, self._meta, self._number, end, self._identities.get(self._number, ""), self.gaps)
         else:

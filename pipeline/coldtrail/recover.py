@@ -152,12 +152,19 @@ class StreamReader:
                 for run in self._known_runs(number)[0]:
                     if run.end > at:
                         index = run.index.drop_before(at) if is_new and run.start < at else run.index
-                        at = run.end
+                        at = max(at, index.end)  # a record that goes on behind the run is the next one's
                         yield index
                 return
-            self._runs.pop(number, None)
+            self._forget(number)
             is_new = True
         raise CorruptionError(f"stream {self.meta.stream}, generation {number}", 0, "its segments keep vanishing")
+
+    def _forget(self, number: int) -> None:
+        """A segment has been compacted away: the index is looked up again, and the bytes, which must be all that it names."""
+        self._runs.pop(number, None)
+        for reader in (self, *self._asides):
+            if number in reader._contents:
+                reader._contents.pop(number).close()
 
     def _known_runs(self, number: int) -> tuple[list[Run], int]:
         if number not in self._runs:
@@ -179,12 +186,16 @@ class StreamReader:
             for index in self._indexes(number):
                 yield number, index
 
-    def indexed(self, number: int) -> tuple[int, int | None]:
-        """Behind the last record of a generation that an index has, and the newest time up to there."""
+    def indexed_end(self, number: int) -> int:
+        """Behind the last record of a generation that an index has."""
+        return self._known_runs(number)[1]
+
+    def newest_ms(self, number: int) -> int | None:
+        """The newest time in a generation."""
         newest = None
         for index in self._indexes(number):
             newest = index.running_ms
-        return self._known_runs(number)[1], newest
+        return newest
 
     def _tail(self, content: Content, runs: list[Run], start: int) -> Run:
         """What no index knows yet: the unfinished record, and what the live file has beyond it."""
@@ -232,7 +243,7 @@ class StreamReader:
                     if run.start < limit and (at := run.index.first_at_or_after(limit)):
                         return Position(number, run.index.row(at - 1).offset)
                 return None
-            self._runs.pop(number, None)
+            self._forget(number)
         raise CorruptionError(f"stream {self.meta.stream}, generation {number}", 0, "its segments keep vanishing")
 
     def _by_id(self, record_id: str) -> Position:

@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,10 +46,10 @@ class CorpusHome:
     folder: Path
     originals: dict[Path, Original] = field(default_factory=dict)
 
-    def fill(self) -> None:
-        """Copy every file to where its agent would have it, with modes of every kind and mtimes over two months."""
+    def fill(self, wanted: Callable[[Path], bool] = lambda _: True) -> None:
+        """Copy every file that is wanted to where its agent would have it, with modes of every kind and mtimes over two months."""
         now_ns = time.time_ns()
-        for number, source in enumerate(sorted(path for path in CORPUS.rglob("*") if path.is_file())):
+        for number, source in enumerate(sorted(path for path in CORPUS.rglob("*") if path.is_file() and wanted(path))):
             goal = self.folder / _place(source.relative_to(CORPUS))
             assert not goal.exists(), goal
             goal.parent.mkdir(parents=True, exist_ok=True)

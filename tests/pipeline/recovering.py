@@ -96,7 +96,7 @@ def recovered(home: Home, meta: StreamMeta, until: Position | None = None, *, ve
 def replayed(home: Home, meta: StreamMeta, until: Position | None = None) -> str:
     """The hash of the state that a replay of the whole log gives."""
     with StreamReader(home, meta) as reader:
-        saved, checkpoints.nearest = checkpoints.nearest, lambda *_: iter(())  # type: ignore[assignment]
+        saved, checkpoints.nearest = checkpoints.nearest, lambda *_: iter(())
         try:
             return recover(home, reader, until).state.hash()
         finally:

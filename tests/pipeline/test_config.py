@@ -60,6 +60,10 @@ def test_every_key_that_works_is_read() -> None:
         checkpoint.every_events = 7
         checkpoint.every = "90s"
         checkpoint.on = ["session_end", "message_added"]
+        checkpoint.least = "1KiB"
+        checkpoint.cost_factor = 3
+        checkpoint.replay_max = "1MiB"
+        checkpoint.replay_max_records = 99
         [compact]
         after = "0s"
         level = 19
@@ -73,7 +77,7 @@ def test_every_key_that_works_is_read() -> None:
         discover=False,
         sources=(Source("one", "codex", Path("/me/one")),),
         capture=Capture(debounce_ms=250, scan_every_ms=60 * MINUTE),
-        checkpoint=Checkpoint(every_events=7, every_ms=90_000, on=(EventType.SESSION_END, EventType.MESSAGE_ADDED)),
+        checkpoint=Checkpoint(7, 90_000, (EventType.SESSION_END, EventType.MESSAGE_ADDED), 1024, 3, 1 << 20, 99),
         compact=Compact(after_ms=0, level=19),
         archive=Archive(Path("/mnt/big")),
         retention=Retention(grace_ms=14 * DAY),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from coldtrail import Position, tail
+from coldtrail import Event, Position, tail
 from coldtrail.home import Home
 from coldtrail.tail import TAKEN_BACK
 from pipeline.following import QUIET_MS, Stepped, by_itself, generations, grown, ids, numbers
+from pipeline.stage.forks import CHAT, GeminiWorld
 from pipeline.stage.places import CodexWorld, put_back, the_session, twin_of
 from world_of import Lines, World, small_sizes
 
@@ -176,6 +178,35 @@ def test_a_log_that_its_agent_has_compressed_is_followed_by_what_is_captured_of_
             world.scan()
             assert len(follower.looks()) == 3
             assert len(follower.told) == before + 3
+
+
+def test_a_session_that_is_one_document_is_told_anew_each_time_it_is_rewritten(tmp_path: Path) -> None:
+    world = GeminiWorld(tmp_path)
+    chat = world.chat(".json")
+
+    def said(*texts: str) -> bytes:
+        messages = [{"id": f"m{number}", "type": "user", "content": text} for number, text in enumerate(texts)]
+        return json.dumps({"sessionId": CHAT, "projectHash": "p", "startTime": "2026-01-01T00:00:00Z", "messages": messages}).encode()
+
+    world.write(chat, said("one"))
+    world.scan()
+    with world.open() as home:
+        follower = Stepped(home)
+        assert texts_of(follower.look()) == ["one"]
+        world.write(chat, said("one", "two"))
+        assert follower.looks() == [], "whether its writer is done only a capture tells"
+        world.scan()
+        assert texts_of(follower.looks()) == ["one", "two"]
+        assert follower.looks() == []
+        world.clock.tick(QUIET_MS)
+        world.write(chat, said("one", "two", "three")[:-5])
+        world.scan()
+        assert follower.looks() == [], "half a document is none"
+        assert generations(follower.told) == {0, 1}
+
+
+def texts_of(events: list[Event]) -> list[object]:
+    return [event.data["content"] for event in events if event.type == "message_added"]
 
 
 # --- what was not captured yet ---

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from coldtrail import NotFoundError, Trail, UnverifiableError, durable
+from coldtrail.catalog import changed
 from coldtrail.client import open_home, settings
 from coldtrail.stage.scan import Scanner
 from daemon.cli.desk import FIRST, SECOND, Desk
@@ -196,11 +197,12 @@ def test_a_rewrite_is_safe_when_the_new_content_is_held(desk: Desk, trail: Trail
     with open_home(desk.settings()) as home:
         (meta,) = metas(home)
         assert generation_bytes(home, meta, meta.newest.number) == log.read_bytes()
-        assert [each.data for each in held(home)[log]][0] == data
+        assert next(each.data for each in held(home)[log]) == data
 
 
 def test_with_a_daemon_that_looks_away_a_touched_file_is_compared_by_the_caller(desk: Desk, trail: Trail) -> None:
     log = desk.converse()
+    desk.write(log, b"{}\n" * 5_000, b'{"type": "user", "uuid": "a"}\n', b"{}\n" * 9_000)  # a look compares the ends
     desk.capture()
     os.utime(log)
     with open_home(desk.settings()) as home:
@@ -208,11 +210,21 @@ def test_with_a_daemon_that_looks_away_a_touched_file_is_compared_by_the_caller(
         assert home.catalog.streams_to_check()
     with daemon(desk, works=False):
         trail.wait_captured(FIRST, timeout_s=0)
-        log.write_bytes(log.read_bytes().replace(b"a.txt", b"b.txt"))
+        log.write_bytes(log.read_bytes().replace(b'"a"', b'"b"'))
         with open_home(desk.settings()) as home:
             Scanner(home).look(desk.settings().sources, [log])
         with pytest.raises(UnverifiableError):
             trail.wait_captured(FIRST, timeout_s=0)
+
+
+def test_what_is_held_is_safe_though_the_catalog_was_made_again_and_nobody_has_looked_since(desk: Desk, trail: Trail) -> None:
+    desk.converse()
+    desk.capture()
+    with daemon(desk, works=False):
+        with open_home(desk.settings()) as home:
+            (row,) = home.catalog.all_streams()
+            home.catalog.put(changed(row, size=-1, mtime_ns=0, ctime_ns=0, identity=""))
+        trail.wait_captured(FIRST, timeout_s=0)
 
 
 def test_what_was_captured_before_it_was_rewritten_is_safe(desk: Desk, trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:

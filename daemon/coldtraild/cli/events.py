@@ -11,7 +11,7 @@ import click
 
 from coldtrail import Event, EventType, Gap, Session, UsageError
 from coldtrail.format import lines
-from coldtrail.model import instant_text
+from coldtrail.model import Relation, instant_text
 from coldtrail.tail import TAKEN_BACK
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, one_id, pass_asked
@@ -24,6 +24,12 @@ _EXITS = {
     1: "some bytes of our copy could not be read; what is intact was printed",
     2: "a moment, or a type, that there is not",
     3: "no such session, stream, position or id, or several",
+}
+
+_BEGUN = {
+    Relation.CONTINUES: "the agent made the log again, and goes on with it",
+    Relation.REPLACES: "the log was rewritten, cut or exchanged",
+    Relation.RESTORED: "the log was put back",
 }
 
 
@@ -135,13 +141,20 @@ def _follow(session: Session, wanted: Wanted, *, as_json: bool) -> int:
     events = session.follow(types=wanted.types, since=wanted.since, after=wanted.after, stream=wanted.stream, stop=pause)
     for event in itertools.islice(events, wanted.limit):
         if generation not in (None, event.position.generation):
-            say.message(f"generation {event.position.generation} begins: the agent made the log again, or rewrote it")
+            say.message(_begun(session, wanted.stream, event.position.generation))
         generation = event.position.generation
         if as_json:
             say.write(lines.dumps(_document(event)) + b"\n")
         else:
             _print_line(event, say.width())
     return PIPE_CLOSED if pause() else _damage(session.gaps)
+
+
+def _begun(session: Session, stream: str | None, generation: int) -> str:
+    with session.reader(stream) as reader:
+        relation = reader.meta.generation(generation).relation
+    how = _BEGUN[relation] if relation in _BEGUN else str(relation)
+    return f"generation {generation} begins: {how}"
 
 
 def _print_raw(session: Session, wanted: Wanted) -> None:

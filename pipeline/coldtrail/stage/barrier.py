@@ -156,10 +156,13 @@ def _is_same(home: Home, row: StreamRow, found: Candidate) -> bool:
 
 
 def _is_held(home: Home, row: StreamRow, mark: Mark) -> bool:
-    """Whether a generation that was captured since has both ends of what was there then; the newest is asked first."""
-    seen_since = row.ctime_ns >= mark.found.stat.st_ctime_ns
-    numbers = range(row.generation, -1, -1) if seen_since and row.held >= mark.size else range(row.generation - 1, -1, -1)
-    return any(_has_ends(_plain(home, row, number), mark) for number in numbers)
+    """Whether a generation has what was there then: both ends, and all of it where capture has not looked at the file since."""
+    for number in range(row.generation, -1, -1):
+        if _has_ends(_plain(home, row, number), mark):
+            seen_since = number < row.generation or row.ctime_ns >= mark.found.stat.st_ctime_ns
+            if seen_since or _is_same(home, row, mark.found):
+                return True
+    return False
 
 
 def _has_ends(plain: Plain, mark: Mark) -> bool:
