@@ -77,11 +77,11 @@ def _listed(plain: Plain, piece: Piece, below: int, notes: Notes) -> Iterator[En
     with closing(plain.segment(piece)) as segment:
         try:
             place = segment.footer().checkpoints_at
-            listed = checkpoint.read_directory(segment.source, *place) if place else []
+            listed = checkpoint.read_directory(segment.source, *place) if place else iter(())
         except (CorruptionError, FrameError) as error:
             notes.append(f"{piece.name}: its checkpoints are passed over ({error})")
             return
-        for each in reversed(listed):
+        for each in listed:
             if each.offset < below:
                 try:
                     packed = each.read(segment.source)

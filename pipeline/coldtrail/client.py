@@ -14,7 +14,7 @@ from coldtrail import durable
 from coldtrail.agents import agents
 from coldtrail.agents.event_log import AGENT as EVENT_LOG
 from coldtrail.agents.sources import sources
-from coldtrail.agents.walk import Candidate, Source
+from coldtrail.agents.walk import Source
 from coldtrail.catalog import SessionRow
 from coldtrail.config import Config, load_file
 from coldtrail.errors import AmbiguousError, ColdtrailError, LockedError, NotFoundError, UnverifiableError, UsageError
@@ -199,8 +199,7 @@ class Trail:
             trail.wait_captured(session)
         """
         end_s = time.monotonic() + timeout_s
-        found = find_sources(self.settings)
-        mark = barrier.Barrier(self._home, found, self._files(found, session))
+        mark = self._barrier(session)
         while mark.missing(self._home):
             self._capture(mark.capture)
             missing = mark.missing(self._home)
@@ -210,16 +209,16 @@ class Trail:
             if missing:
                 time.sleep(_BARRIER_POLL_S)
 
-    def _files(self, found: list[Source], session: Session | str | Path) -> list[Candidate]:
-        if isinstance(session, Session):
-            return list(barrier.of_session(self._home, found, session.key))
+    def _barrier(self, session: Session | str | Path) -> barrier.Barrier:
+        sources = find_sources(self.settings)
         try:
-            return self._files(found, self.session(session))
+            key = session.key if isinstance(session, Session) else self.session(session).key
         except NotFoundError:
-            path = Path(os.path.abspath(session))
+            path = Path(os.path.abspath(str(session)))
             if not path.is_file():
                 raise
-            return list(barrier.at(self._home, found, path))
+            return barrier.Barrier.at(self._home, sources, path)
+        return barrier.Barrier.over(self._home, sources, key)
 
     def _capture_session(self, session: str) -> bool:
         """Capture a session as far as its lines are finished, if nobody else is at it."""

@@ -15,7 +15,7 @@ from coldtrail import durable
 from coldtrail.agents.base import Agent
 from coldtrail.errors import CorruptionError
 from coldtrail.facts import Facts
-from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, Base, RecordIndex, Row, pack_header, pack_rows, read_file
+from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, Base, RecordIndex, Row, pack_header, pack_rows, read_file, split_file
 from coldtrail.format.segment import SegmentMeta
 from coldtrail.indexer import Indexer
 from coldtrail.model import Gap, RecordKind
@@ -23,6 +23,7 @@ from coldtrail.plain import Piece, Plain
 
 INDEX_NAME = "index"
 _STEP_BYTES = 4 << 20
+_RUN_ROWS = 4096  # of the index file that are read at a time
 _RESOLVE_MAX = 50  # how often a segment may vanish under a reader before it gives up
 
 
@@ -106,10 +107,10 @@ def _to_read(plain: Plain, agent: Agent, folder: Path, gaps: list[Gap] | None) -
         runs.append(Run(piece.name.start, piece.end or 0, read))
         before = piece
     start = _unfinished(plain, before)
-    saved = _saved(plain, folder, start)
-    if saved is not None:
-        runs.append(_known(saved.based(_newest(runs)), start))  # a file begun behind sealed segments does not know their times
-        start = saved.end
+    saved = _saved(plain, agent, folder, start, runs, gaps)
+    if saved:
+        runs += saved
+        start = runs[-1].end
     end = plain.end()
     if end > start:
         runs.append(_known(made_anew(plain, agent, start, end, _newest(runs), gaps).index, start))
@@ -178,18 +179,36 @@ def _base_ms(found: list[Indexed]) -> int | None:
     return found[-1].index.running_ms if found else None
 
 
-def _saved(plain: Plain, folder: Path, start: int) -> RecordIndex | None:
-    """The index file, if it begins at `start` and the last record it claims is there."""
+def _saved(plain: Plain, agent: Agent, folder: Path, start: int, before: list[Run], gaps: list[Gap] | None) -> list[Run]:
+    """The runs of the index file, if it begins at `start` and the last record it claims is there."""
     try:
-        index, _ = read_file((folder / INDEX_NAME).read_bytes())
+        parts = split_file((folder / INDEX_NAME).read_bytes(), _RUN_ROWS)
+        last = read_file(parts[-1][1])[0] if parts else RecordIndex()
     except (FileNotFoundError, ValueError):
-        return None
-    if not len(index) or index.row(0).offset != start or index.end > plain.end():
-        return None
+        return []
+    if not len(last) or parts[0][0] != start or not _is_there(plain, last):
+        return []
+    runs: list[Run] = []
+    for (offset, part), end in zip(parts, [*(offset for offset, _ in parts[1:]), last.end], strict=True):
+        newest = _newest([*before, *runs])  # a file begun behind sealed segments does not know their times
+        runs.append(Run(offset, end, partial(_read_part, plain, agent, part, end, newest, gaps)))
+    return runs
+
+
+def _is_there(plain: Plain, index: RecordIndex) -> bool:
+    """Whether the last record of an index file is where it says."""
+    if index.end > plain.end():
+        return False
     last = index.row(len(index) - 1)
     line = b"".join(data for _, data in plain.read(max(last.offset - 1, 0), index.end, gaps=[]))
     starts_a_line = last.offset == 0 or line.startswith(b"\n") or last.kind != RecordKind.DATA
-    return index if line.endswith(b"\n") and starts_a_line else None
+    return line.endswith(b"\n") and starts_a_line
+
+
+def _read_part(plain: Plain, agent: Agent, part: bytes, end: int, base_ms: Base, gaps: list[Gap] | None) -> RecordIndex:
+    """A part of the index file; from the bytes where a row of it is damaged."""
+    index, _ = read_file(part)
+    return index.based(base_ms) if index.end == end else made_anew(plain, agent, index.start, end, base_ms, gaps).index
 
 
 def _pending_start(found: list[Indexed], at: int) -> int:

@@ -180,6 +180,11 @@ class StreamReader:
             self._runs[number] = runs, end
         return self._runs[number]
 
+    def end(self, number: int) -> int:
+        """Behind the last byte of a generation, as far as its records are known: the index is looked up first."""
+        self._known_runs(number)
+        return self.content(number).end
+
     def indexes(self) -> Iterator[tuple[int, RecordIndex]]:
         """Each run's index, in order, with its generation."""
         for number in self.chain:
@@ -229,8 +234,7 @@ class StreamReader:
     def before(self, position: Position) -> Position | None:
         """The last record that begins before a place; None where there is none."""
         for number in reversed([number for number in self.chain if number <= position.generation]):
-            limit = position.offset if number == position.generation else self.content(number).end
-            found = self._last_in(number, limit)
+            found = self._last_in(number, position.offset if number == position.generation else _BEYOND)
             if found is not None:
                 return found
         return None

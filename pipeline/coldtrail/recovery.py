@@ -117,7 +117,7 @@ def start(home: Home, reader: StreamReader, until: Position | None, notes: check
 
 def _check_places(reader: StreamReader, checkpoint: Checkpoint) -> None:
     """ValueError where a checkpoint refers to what lies behind itself: that is looked for nowhere."""
-    ends = {number: reader.content(number).end for number in reader.chain if number < checkpoint.generation}
+    ends = {number: reader.end(number) for number in reader.chain if number < checkpoint.generation}
     ends[checkpoint.generation] = checkpoint.offset
     named = [*checkpoint.tools, *checkpoint.early, *checkpoint.told]
     places = [(run[0], run[2]) for run in checkpoint.runs] + [(each[1], each[2] + each[3]) for each in named]
@@ -141,7 +141,7 @@ def _candidates(home: Home, reader: StreamReader, until: Position | None, notes:
     for number in reversed(reader.chain):
         if until is not None and number > until.generation:
             continue
-        end = reader.content(number).end
+        end = reader.end(number)
         limit = end if until is None or number < until.generation else min(end, until.offset)
         folder = home.layout.generation(reader.meta.stream, number)
         yield from checkpoints.nearest(home.plain(reader.meta, number), folder, limit, notes)

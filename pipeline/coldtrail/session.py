@@ -185,7 +185,13 @@ class Session:
         stop: Stop | None = None,
     ) -> AsyncIterator[Event]:
         """The same for asyncio: it reads in threads, and waits without one."""
-        return afollow(lambda: self._elsewhere(lambda session: session._follower(types, since, after, stream)), poll_s, stop)
+
+        def make() -> Follower:
+            follower = self._elsewhere(lambda session: session._follower(types, since, after, stream))
+            self.gaps = follower.gaps
+            return follower
+
+        return afollow(make, poll_s, stop)
 
     def _follower(self, types: Collection[str] | None, since: When | None, after: Position | str | None, stream: str | None) -> Follower:
         with self.reader(stream) as reader:

@@ -149,8 +149,6 @@ class LogTail:
         midst of it: only what looks the same at the next look is believed.
         """
         held = self._plain.end()
-        if held > self._row.held:  # what is certain comes first
-            return None
         if found.st_size < held or not goes_on(self._plain, held, fd) or not self._is_known(fd, found):
             self._set_aside(found)
             return None
@@ -198,10 +196,8 @@ class LogTail:
             if offset > self._row.held:
                 self._pass_over(offset)
             yield from self._feed(data)
-        if self._row.held < end:
-            self._pass_over(end)
-        if self._row.held == end:
-            self._stored, self._safe = end, self._splitter.pending_start
+        if self._row.held <= end:
+            self._stored, self._safe = self._row.held, self._splitter.pending_start
         self._drained = seen
 
     def finish(self) -> Iterator[Record]:
@@ -263,7 +259,6 @@ class LogTail:
             self._gaps.append(Gap(self._number, at, told, TAKEN_BACK))
         self._place(at, read)
         self._lines.cut(at)
-        self._drained = None
 
 
 class DocumentTail:

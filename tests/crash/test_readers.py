@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from coldtrail.home import Home
+from coldtrail.model import Position
 from coldtrail.recover import Selection, StreamReader
 from coldtrail.session import Session
 from crash.workers import captured, until, working
@@ -66,7 +67,22 @@ def read_events(home: Home) -> int:
     return WHOLE.index(b"\n", last) + 1
 
 
-READS = (read_plain, read_records, read_events)
+def read_state(home: Home) -> int:
+    """The state at the end and half-way, from wherever checkpoints lie now; right in every message."""
+    (row,) = home.catalog.sessions()
+    session = Session(home, row)
+    found = session.recover()
+    assert found.position is not None
+    end = WHOLE.index(b"\n", found.position.offset) + 1
+    half = WHOLE.rindex(b"\n", 0, end // 2) + 1
+    for recovered, behind in ((found, end), (session.recover(before=Position(0, half)), half)):
+        ids = [message.id for message in recovered.state.messages()]
+        assert ids == [id_of(number) for number in range(WHOLE.count(b"\n", 0, behind))]
+        assert (recovered.gaps, recovered.recovery.notes) == ([], [])
+    return end
+
+
+READS = (read_plain, read_records, read_events, read_state)
 
 
 class Reader:

@@ -1,4 +1,4 @@
-"""A process that captures and compacts one growing log, as fast as it can, until it is killed; it may be the log's writer too."""
+"""A process that captures, checkpoints and compacts one growing log as fast as it can, until it is killed; it may be its writer too."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import time
 from pathlib import Path
 
 from coldtrail.home import Home
+from coldtrail.stage import checkpoint
+from coldtrail.stage.checkpoint import Policy
 from coldtrail.stage.compact import Compactor, due
 from coldtrail.stage.rebuild import adopt
 from coldtrail.stage.scan import Scanner
 from world_of import FOR_EVER_MS, SESSION, Clock, World, small_sizes
 
 LINES = 40_000  # more than any test writes
+OFTEN = Policy(every_events=20, least_bytes=4 << 10, cost_factor=1)
 CAPTURED = "captured"  # in this file stands how many bytes were captured for certain
 
 
@@ -55,7 +58,7 @@ def written(world: World) -> int:
 
 
 def work(world: World, *, writes: bool) -> None:
-    """Capture and compact, for ever."""
+    """Capture, make checkpoints, compact, for ever."""
     lines = itertools.count()
     with world.open() as home, open(world.folder / CAPTURED, "wb", buffering=0) as captured:
         assert adopt(home) == []
@@ -67,6 +70,8 @@ def work(world: World, *, writes: bool) -> None:
             scanner.scan(world.sources)
             for row in home.catalog.all_streams():
                 os.pwrite(captured.fileno(), row.held.to_bytes(8, "little"), 0)
+            for row in list(checkpoint.due(home, OFTEN)):
+                checkpoint.advance(home, row, OFTEN)
             compact(home, compactor, cold=turn % 5 == 4)
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coldtrail import Event, Position, tail
+from coldtrail import Event, Position
 from coldtrail.home import Home
-from coldtrail.tail import TAKEN_BACK
 from pipeline.following import QUIET_MS, Stepped, by_itself, generations, grown, ids, numbers
 from pipeline.stage.forks import CHAT, GeminiWorld
 from pipeline.stage.places import CodexWorld, put_back, the_session, twin_of
@@ -138,12 +137,13 @@ def test_a_copy_put_in_its_place_goes_on_and_a_file_with_the_same_ends_does_not(
     grown(world, lines.some(40))
     follower = Stepped(home)
     follower.look()
-    data = world.main().read_bytes()
     copy = world.folder / "copy"
-    copy.write_bytes(data + lines.some(1))
+    copy.write_bytes(world.main().read_bytes() + lines.some(1))
     copy.replace(world.main())
     assert ids(follower.look()) == numbers(lines, 40, 41)
-    copy.write_bytes(data.replace(lines.id_of(20).encode(), b"another") + lines.some(1))
+    world.scan()
+    copy.write_bytes(world.main().read_bytes().replace(lines.id_of(20).encode(), b"another-id-00-0") + lines.some(1))
+    assert copy.stat().st_size > world.main().stat().st_size
     copy.replace(world.main())
     assert follower.looks() == []
     world.scan()
@@ -209,97 +209,6 @@ def texts_of(events: list[Event]) -> list[object]:
     return [event.data["content"] for event in events if event.type == "message_added"]
 
 
-# --- what was not captured yet ---
-
-
-def test_what_is_taken_back_before_it_was_captured_is_noted_and_read_as_it_is_now(world: World, lines: Lines, home: Home) -> None:
-    grown(world, lines.some(5))
-    follower = Stepped(home)
-    follower.look()
-    kept, lost = lines.some(2), lines.some(2)
-    world.append(world.main(), kept + lost + lines.line()[:30])
-    assert ids(follower.look()) == numbers(lines, 5, 9)
-    end = world.main().stat().st_size - 30
-    with world.main().open("r+b") as file:
-        file.truncate(end - len(lost))
-    world.append(world.main(), lines.some(3))
-    assert ids(follower.looks()) == numbers(lines, 10, 13)
-    assert [(gap.generation, gap.start, gap.end, gap.what) for gap in follower.follower.gaps] == [(0, end - len(lost), end, TAKEN_BACK)]
-    world.scan()
-    assert follower.looks() == []
-    assert [(str(event.position), event.id) for event in follower.told] == [
-        (str(event.position), event.id) for event in the_session(home).events()
-    ]
-
-
-def test_more_is_taken_back_than_is_remembered(world: World, lines: Lines, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail, "_LINES_MAX", 4)
-    grown(world, lines.some(5))
-    held = world.main().read_bytes()
-    follower = Stepped(home)
-    follower.look()
-    world.append(world.main(), lines.some(20))
-    follower.look()
-    world.write(world.main(), held + lines.some(30))
-    assert ids(follower.looks()) == numbers(lines, 25, 55)
-    assert len(follower.follower.gaps) == 1
-    assert follower.follower.gaps[0].start == len(held)
-
-
-def test_an_unfinished_line_may_be_taken_back_without_a_word(world: World, lines: Lines, home: Home) -> None:
-    grown(world, lines.some(5))
-    held = world.main().read_bytes()
-    follower = Stepped(home)
-    follower.look()
-    world.append(world.main(), lines.line()[:100])
-    follower.look()
-    world.write(world.main(), held + lines.some(2))
-    assert ids(follower.looks()) == numbers(lines, 6, 8)
-    assert follower.follower.gaps == []
-
-
-def test_who_writes_a_file_anew_may_be_met_in_the_midst_of_it(world: World, lines: Lines, home: Home) -> None:
-    grown(world, lines.some(5))
-    held = world.main().read_bytes()
-    follower = Stepped(home)
-    follower.look()
-    more = lines.some(4)
-    world.append(world.main(), more)
-    follower.look()
-    for part in (held, held + more[:150], held + more, held + more + lines.some(1)):
-        assert ids(follower.told) == numbers(lines, 0, 9)
-        world.write(world.main(), part)
-        follower.look()
-    assert ids(follower.told) == numbers(lines, 0, 10)
-    assert follower.follower.gaps == []
-
-
-def test_who_reads_slowly_is_told_what_was_captured_though_the_file_has_changed_since(world: World, lines: Lines, home: Home) -> None:
-    grown(world, lines.some(5))
-    follower = Stepped(home)
-    follower.look()
-    first, second = lines.some(2), lines.some(2)
-    grown(world, first + second)
-    with world.main().open("r+b") as file:
-        file.truncate(world.main().stat().st_size - len(second))
-    world.append(world.main(), lines.some(6))
-    assert ids(follower.looks()) == numbers(lines, 5, 9), "not what stands behind the first two now: that is of the next life"
-    world.scan()
-    assert generations(follower.looks()) == {1}
-
-
-def test_a_life_that_came_and_went_unseen_is_told_by_nobody(world: World, lines: Lines, home: Home) -> None:
-    grown(world, lines.some(5))
-    follower = Stepped(home)
-    follower.look()
-    world.write(world.main(), lines.line(root=True) + lines.some(3))
-    assert follower.looks() == []
-    world.write(world.main(), lines.line(root=True) + lines.some(5))
-    world.scan()
-    assert ids(follower.looks()) == numbers(lines, 9, 15)
-    assert generations(follower.told) == {0, 1}
-
-
 # --- where no daemon runs ---
 
 
@@ -348,3 +257,20 @@ def test_nothing_is_captured_as_long_as_the_file_only_grows(world: World, lines:
     world.scan()
     follower.looks(3)
     assert len(asked) == 3, "a file that is known to be gone is nothing to capture"
+
+
+def test_what_a_capture_of_its_own_did_not_settle_is_not_captured_again_and_again(world: World, lines: Lines, home: Home) -> None:
+    asked: list[str] = []
+
+    def capture(session: str) -> bool:
+        asked.append(session)
+        return True
+
+    grown(world, lines.some(5))
+    follower = Stepped(home, capture=capture)
+    world.main().unlink()
+    follower.looks()
+    assert len(asked) == 1
+    world.write(world.main(), lines.line(root=True))
+    follower.looks()
+    assert len(asked) == 2

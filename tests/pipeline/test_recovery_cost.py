@@ -9,10 +9,12 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from coldtrail.format.index import RecordIndex, id_hash
+from coldtrail import indexes
+from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, RecordIndex, id_hash
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.format.segment import Footer
 from coldtrail.home import Home
@@ -22,8 +24,8 @@ from coldtrail.plain import SegmentFile
 from coldtrail.recover import Selection, StreamReader
 from coldtrail.recovery import recover
 from coldtrail.state import Ref
-from pipeline.recovering import OFTEN, EventWorld, checkpointed, places, points, recovered
-from pipeline.stage.places import sealed_files, the_session, the_stream
+from pipeline.recovering import OFTEN, EventWorld, checkpointed, file_of, places, points, recovered
+from pipeline.stage.places import flip_bit, sealed_files, the_session, the_stream
 from pipeline.state.folding import line, said
 from world_of import World, compact, small_sizes
 
@@ -106,6 +108,37 @@ def test_of_a_long_log_only_the_indexes_that_are_needed_are_read(mine: EventWorl
         read.clear()
         assert recovered(home, meta, verify=True).verified is True
         assert len(read) == 6
+
+
+@pytest.mark.parametrize("row", [0, 1, 77, 80, 239, None])
+def test_the_index_of_what_is_still_growing_is_read_in_parts_and_each_made_good_where_it_is_damaged(
+    mine: EventWorld, monkeypatch: pytest.MonkeyPatch, row: int | None
+) -> None:
+    monkeypatch.setattr("coldtrail.indexes._RUN_ROWS", 20)
+    mine.append(mine.log, mine.turns(60))
+    mine.scan()
+    with mine.open() as home:
+        checkpointed(home)
+        meta = the_stream(home)
+        wanted, everywhere = recovered(home, meta).state, places(home, meta)
+        moments = [event.time_ms for event in the_session(home).events()][::31]
+        counts = [the_session(home).recover(at=moment).state.event_count for moment in moments]
+        if row is not None:
+            flip_bit(file_of(home, meta).with_name("index"), HEADER_BYTES + row * ROW_BYTES + 5)
+        assert places(home, meta) == everywhere
+        assert recovered(home, meta, verify=True).verified is True
+        assert recovered(home, meta).state == wanted
+        assert [the_session(home).recover(at=moment).state.event_count for moment in moments] == counts
+        read: list[int] = []
+        part = indexes._read_part
+
+        def noted(*given: Any) -> RecordIndex:
+            read.append(given[3])
+            return part(*given)
+
+        monkeypatch.setattr(indexes, "_read_part", noted)
+        recovered(home, meta)
+        assert len(read) <= 4  # of 13: what is replayed, and what the conversation lies across
 
 
 def test_segments_that_are_merged_while_their_indexes_are_read_lose_no_record(mine: EventWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,3 +165,29 @@ def test_an_old_gemini_session_is_a_document_and_has_a_state(tmp_path: Path) -> 
             assert [message.content for message in found.state.messages()] == [f"said {n}" for n in range(count)]
             assert (found.recovery.verified, found.gaps) == (True, [])
             assert found.position == Position(the_stream(home).newest.number, 0)
+
+
+def test_a_record_across_two_segments_is_read_though_the_index_of_the_second_is_damaged(
+    mine: EventWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldtrail.stage.compact.TIER_FACTOR", 0)
+    long = mine.event("message_added", role="user", content="y" * 20_000)
+    for part in (mine.turns(3), long[:9000], long[9000:] + mine.turns(3)):
+        mine.append(mine.log, part)
+        mine.clock.tick(60_000)
+        mine.scan()
+        mine.clock.tick(60_000)
+        mine.scan()
+        mine.compact(cold=True)
+    mine.log.unlink()
+    with mine.open() as home:
+        meta = the_stream(home)
+        wanted = places(home, meta)
+        before = recovered(home, meta).state
+    last = sealed_files(mine)[-1]
+    assert len(sealed_files(mine)) == 3
+    flip_bit(last, last.read_bytes().index(b"CTix") + 40)
+    with mine.open() as home:
+        assert places(home, meta) == wanted
+        found = recovered(home, meta, verify=True)
+        assert (found.state, found.verified, found.gaps) == (before, True, [])

@@ -61,14 +61,36 @@ def daemon(desk: Desk, *, works: bool = True) -> Iterator[None]:
             thread.join()
 
 
+def looked(desk: Desk, log: Path) -> None:
+    """The daemon has looked at a file that was touched."""
+    with open_home(desk.settings()) as home:
+        Scanner(home).look(desk.settings().sources, [log])
+
+
+def long_log(desk: Desk, fill: int) -> Path:
+    """A log with a record `a`; with some thousands of others around it the ends that a look compares do not reach there."""
+    return desk.write(desk.converse(), b"{}\n" * fill, {"type": "user", "uuid": "a"}, b"{}\n" * fill)
+
+
 def test_without_a_daemon_it_captures_by_itself(desk: Desk, trail: Trail) -> None:
     log = desk.converse()
     desk.capture()
     session = trail.session(FIRST)
     desk.write(log, {"type": "user", "uuid": "more"}, b'{"unfinished": ')
-    trail.wait_captured(session)
+    trail.wait_captured(session, timeout_s=0)
     assert kept(desk) == {log: log.read_bytes()}
     assert [event.id for event in session.events()][-1] == "more"
+
+
+def test_an_unfinished_line_that_the_daemon_leaves_for_later_is_not_safe(desk: Desk, trail: Trail) -> None:
+    log = desk.converse()
+    desk.capture()
+    desk.write(log, b'{"unfinished": ')
+    looked(desk, log)
+    with daemon(desk, works=False), pytest.raises(UnverifiableError):
+        trail.wait_captured(FIRST, timeout_s=0)
+    trail.wait_captured(FIRST)
+    assert kept(desk)[log] == log.read_bytes()
 
 
 def test_with_a_daemon_it_waits_for_it(desk: Desk, trail: Trail) -> None:
@@ -95,9 +117,10 @@ def test_a_new_sub_agents_log_and_a_tools_output_count(desk: Desk, trail: Trail)
     desk.capture()
     child = desk.write(log.with_suffix("") / "subagents" / "agent-a1.jsonl", {"type": "user", "uuid": "c1", "sessionId": FIRST})
     output = desk.write(log.with_suffix("") / "tool-results" / "t1.txt", b"output without an end")
-    other = desk.converse(SECOND)
+    desk.converse(SECOND)
+    desk.converse(FIRST, project="/elsewhere")
     trail.wait_captured(trail.session(FIRST))
-    assert kept(desk) == {path: path.read_bytes() for path in (log, child, output)}, other
+    assert kept(desk) == {path: path.read_bytes() for path in (log, child, output)}, "only what is the session's"
 
 
 def test_a_companion_that_was_rewritten_counts(desk: Desk, trail: Trail) -> None:
@@ -186,14 +209,16 @@ def test_a_writer_that_never_stops_is_not_waited_for(desk: Desk, trail: Trail, m
     assert kept(desk)[log] == before
 
 
-@pytest.mark.parametrize("grows", [False, True])
-def test_a_rewrite_is_safe_when_the_new_content_is_held(desk: Desk, trail: Trail, grows: bool) -> None:
-    log = desk.converse()
+@pytest.mark.parametrize(("fill", "grows"), [(0, False), (0, True), (9_000, False)])
+def test_a_rewrite_is_safe_when_the_new_content_is_held(desk: Desk, trail: Trail, fill: int, grows: bool) -> None:
+    log = long_log(desk, fill)
     desk.capture()
     stat, data = log.stat(), log.read_bytes()
-    log.write_bytes(data.replace(b"a.txt", b"b.txt") + (b"{}\n" if grows else b""))
+    log.write_bytes(data.replace(b'"a"', b'"b"') + (b"{}\n" if grows else b""))
     os.utime(log, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
-    trail.wait_captured(FIRST)
+    with daemon(desk, works=False), pytest.raises(UnverifiableError):
+        trail.wait_captured(FIRST, timeout_s=0)
+    trail.wait_captured(FIRST, timeout_s=0)
     with open_home(desk.settings()) as home:
         (meta,) = metas(home)
         assert generation_bytes(home, meta, meta.newest.number) == log.read_bytes()
@@ -201,20 +226,32 @@ def test_a_rewrite_is_safe_when_the_new_content_is_held(desk: Desk, trail: Trail
 
 
 def test_with_a_daemon_that_looks_away_a_touched_file_is_compared_by_the_caller(desk: Desk, trail: Trail) -> None:
-    log = desk.converse()
-    desk.write(log, b"{}\n" * 5_000, b'{"type": "user", "uuid": "a"}\n', b"{}\n" * 9_000)  # a look compares the ends
+    log = long_log(desk, 9_000)
     desk.capture()
     os.utime(log)
+    looked(desk, log)
     with open_home(desk.settings()) as home:
-        Scanner(home).look(desk.settings().sources, [log])
         assert home.catalog.streams_to_check()
     with daemon(desk, works=False):
         trail.wait_captured(FIRST, timeout_s=0)
         log.write_bytes(log.read_bytes().replace(b'"a"', b'"b"'))
-        with open_home(desk.settings()) as home:
-            Scanner(home).look(desk.settings().sources, [log])
+        looked(desk, log)
         with pytest.raises(UnverifiableError):
             trail.wait_captured(FIRST, timeout_s=0)
+
+
+def test_a_session_of_a_source_that_is_watched_no_more_is_no_exception(desk: Desk) -> None:
+    logs = desk.user / "logs"
+    log = desk.write(logs / "mine.jsonl", {"type": "session_start", "event_id": "e1"})
+    desk.configure(f'[[source]]\nname = "mine"\nagent = "event-log"\nroot = "{logs}"\n')
+    desk.capture()
+    desk.config.unlink()
+    desk.write(log, {"type": "message_added", "event_id": "e2"})
+    with Trail(desk.settings()) as trail:
+        with daemon(desk), pytest.raises(UnverifiableError):
+            trail.wait_captured("mine", timeout_s=0)
+        trail.wait_captured("mine")
+    assert kept(desk)[log] == log.read_bytes()
 
 
 def test_what_is_held_is_safe_though_the_catalog_was_made_again_and_nobody_has_looked_since(desk: Desk, trail: Trail) -> None:
@@ -242,6 +279,37 @@ def test_what_was_captured_before_it_was_rewritten_is_safe(desk: Desk, trail: Tr
     trail.wait_captured(FIRST, timeout_s=0)
     with open_home(desk.settings()) as home:
         assert [len(each.data) for each in held(home)[log]][1:] == [log.stat().st_size]
+
+
+def test_what_was_rewritten_before_it_was_captured_is_lost_and_said_to_be_missing(
+    desk: Desk, trail: Trail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = desk.converse()
+    desk.capture()
+    desk.write(log, {"type": "user", "uuid": "more"})
+    real = Trail._capture
+
+    def capture(self: Trail, work: object) -> bool:
+        log.write_bytes(b'{"type": "user", "uuid": "another life"}\n' * 40)
+        return real(self, work)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Trail, "_capture", capture)
+    with pytest.raises(UnverifiableError):
+        trail.wait_captured(FIRST, timeout_s=0)
+
+
+def test_a_file_that_got_a_second_name_is_known_by_the_first(desk: Desk, trail: Trail) -> None:
+    outside = desk.folder / "outside"
+    log = desk.write(outside / f"{FIRST}.jsonl", {"type": "user", "uuid": "u", "sessionId": FIRST})
+    (desk.log(project="-b").parent.parent).mkdir(parents=True)
+    desk.log(project="-b").parent.symlink_to(outside)
+    desk.capture()
+    desk.log(project="-a").parent.symlink_to(outside)
+    with daemon(desk, works=False):
+        trail.wait_captured(FIRST, timeout_s=0)
+    desk.write(log, {"type": "user", "uuid": "more"})
+    trail.wait_captured(FIRST, timeout_s=0)
+    assert kept(desk) == {desk.log(project="-b"): log.read_bytes()}
 
 
 def test_streams_that_a_crash_left_out_of_the_catalog_are_taken_up_not_begun_again(desk: Desk, trail: Trail) -> None:

@@ -55,7 +55,7 @@ def _lines(found: Recovered, title: str) -> Iterator[str]:
     proof = {None: "", True: "  verified by a whole replay", False: "  NOT what a whole replay gives"}[found.recovery.verified]
     yield f"state hash  {found.state_hash}{proof}"
     for key, value in sorted(state.environment.items()):
-        yield f"{key:<11} {say.printable(str(value))}"
+        yield f"{say.printable(key):<11} {say.printable(str(value))}"
     yield f"tools       {state.completed.count} completed, {len(state.pending)} pending"
     for invocation, tool in state.pending.items():
         yield f"  pending   {say.printable(str(tool.tool_name))}  {say.printable(invocation)}"
@@ -63,4 +63,4 @@ def _lines(found: Recovered, title: str) -> Iterator[str]:
         yield f"note        {say.printable(note)}"
     yield f"messages    {len(state.messages())}"
     for message in state.messages():
-        yield f"  {message.role:<9} {say.printable(content_gist(message.content))}"
+        yield f"  {say.printable(message.role):<9} {say.printable(content_gist(message.content))}"

@@ -20,6 +20,22 @@ and the fields of its type; more fields may be added and are kept in the event's
     metadata_changed      title
     session_end
 
+A `checkpoint` names the state before it: `state_hash` is the first 16 hex digits of the SHA-256 of the whole state's canonical JSON
+(keys sorted, UTF-8, nothing between the tokens), `event_count` how many events led to it; `coldtrail state --verify` replays the log
+and tells of each that differs. The whole state is an object of
+
+      messages            [{role, content, timestamp, id}], those that count: a summary takes the place of all before it
+      pending_tools       {invocation_id: {tool_name, input, started_at}}
+      completed_tools     [{invocation_id, tool_name, input, output, duration_ms}], in the order of their completion
+      decisions           [the fields of each decision_made]
+      snapshots           [the fields of each environment_changed that has a `snapshot`]
+      environment         {field: the last text or number said of it}, of session_start and environment_changed
+      metadata            {title, created, updated, usage}
+      summary_applied_at  the time of the last context_summarized
+      event_count         an event that was written twice counts once
+
+Times in it are RFC 3339 text with milliseconds and Z, and null stands for what is not known. Nothing in it depends on where records lie.
+
 A file begins with `session_start`. One that was made again and does not, but has ids, goes on where the lost one ended.
 
     {"type":"session_start","timestamp":"2026-01-02T03:04:05.678Z","event_id":"e1","session_id":"s1","model":"m"}

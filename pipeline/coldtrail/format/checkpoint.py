@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from coldtrail.format import frames, lines
 from coldtrail.format.frames import FrameError, ReadAt
@@ -112,8 +113,8 @@ class Listed:
         return packed
 
 
-def read_directory(source: ReadAt, start: int, end: int) -> list[Listed]:
-    """What `directory` lists, at [start, end) of a file; FrameError where it does not fit, or is damaged."""
+def read_directory(source: ReadAt, start: int, end: int) -> Iterator[Listed]:
+    """What `directory` lists, at [start, end) of a file, the last first; FrameError where it does not fit, or is damaged."""
     head = source.read_at(start, _COUNT.size)
     count = _COUNT.unpack(head)[0] if len(head) == _COUNT.size else 0
     length = _COUNT.size + count * _ENTRY.size
@@ -122,11 +123,8 @@ def read_directory(source: ReadAt, start: int, end: int) -> list[Listed]:
     table = source.read_at(start, length + _CRC.size)
     if len(table) < length + _CRC.size or _CRC.unpack_from(table, length)[0] != zlib.crc32(table[:length]):
         raise FrameError(start, "the table of checkpoints does not match its checksum")
-    found, at = [], start + length + _CRC.size
-    for place in range(count):
-        offset, size, crc = _ENTRY.unpack_from(table, _COUNT.size + place * _ENTRY.size)
-        found.append(Listed(offset, at, size, crc))
-        at += size
-    if at > end:
+    entries = list(_ENTRY.iter_unpack(table[_COUNT.size : length]))
+    places = list(accumulate((size for _, size, _ in entries), initial=start + length + _CRC.size))
+    if places[-1] > end:
         raise FrameError(start, "the table of checkpoints does not fit")
-    return found
+    return (Listed(offset, places[at], size, crc) for at, (offset, size, crc) in reversed(list(enumerate(entries))))

@@ -21,6 +21,7 @@ _CODES = "QQBIqQ"  # of the columns, in the order of Row's fields, for array and
 _SEALED_HEADER = struct.Struct("<7sBQqQ")  # magic, version, start, base_ms, number of rows
 _GROWING_HEADER = struct.Struct("<7sBQq")  # magic, version, start, base_ms; a CRC32 follows
 _ROW = struct.Struct("<" + _CODES)  # a CRC32 follows
+_STORED = struct.Struct("<" + _CODES + "I")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _GROWING_HEADER.size + _CRC.size
 ROW_BYTES = _ROW.size + _CRC.size
@@ -230,22 +231,43 @@ def read_file(data: bytes) -> tuple[RecordIndex, int]:
     start, base = _unpack(_GROWING_HEADER, data, _GROWING_MAGIC, "growing record index")
     if not _crc_holds(data[:HEADER_BYTES]):
         raise ValueError("the header of the growing record index does not match its checksum")
-    index = RecordIndex(_optional(base), start)
-    columns = list(zip(*_whole_rows(data, start), strict=True))
-    if columns:
-        index = _index_of(index.base_ms, start, [array(code, column) for code, column in zip(_CODES, columns, strict=True)])
+    index = _index_of(_optional(base), start, _whole_rows(data, start))
     return index, HEADER_BYTES + len(index) * ROW_BYTES
 
 
-def _whole_rows(data: bytes, end: int) -> Iterator[tuple[int, ...]]:
-    for at in range(HEADER_BYTES, len(data) - ROW_BYTES + 1, ROW_BYTES):
+def split_file(data: bytes, rows: int) -> list[tuple[int, bytes]]:
+    """That file as several, each with the offset of its first record and of so many rows at most, to be read one by one.
+
+    They end before the first that does not begin with a whole row. ValueError where not even the header is whole.
+    """
+    read_file(data[:HEADER_BYTES])
+    parts: list[tuple[int, bytes]] = []
+    for at in range(HEADER_BYTES, len(data) - ROW_BYTES + 1, rows * ROW_BYTES):
         if not _crc_holds(data[at : at + ROW_BYTES]):
-            return
-        values = _ROW.unpack_from(data, at)
-        if values[0] < end:
-            return
-        end = values[0] + values[1]
-        yield values
+            break
+        offset = _ROW.unpack_from(data, at)[0]
+        parts.append((offset, pack_header(offset, None) + data[at : at + rows * ROW_BYTES]))
+    return parts
+
+
+def _whole_rows(data: bytes, end: int) -> list[array[int]]:
+    """The columns of the rows behind the header, up to the first that is torn, damaged or out of order."""
+    rows = memoryview(data)[HEADER_BYTES:]
+    rows = rows[: len(rows) // ROW_BYTES * ROW_BYTES]
+    columns: list[array[int]] = [array(code) for code in _CODES]
+    offsets, lengths, kinds, masks, times, hashes = (column.append for column in columns)
+    at = 0
+    for offset, length, kind, mask, time_ms, hashed, stated in _STORED.iter_unpack(rows):
+        if offset < end or zlib.crc32(rows[at : at + _ROW.size]) != stated:
+            break
+        offsets(offset)
+        lengths(length)
+        kinds(kind)
+        masks(mask)
+        times(time_ms)
+        hashes(hashed)
+        at, end = at + ROW_BYTES, offset + length
+    return columns
 
 
 # ---- what both forms share --------------------------------------------------------------------------------------------

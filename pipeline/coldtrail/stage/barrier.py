@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from coldtrail.agents.base import HEAD_BYTES, Place
 from coldtrail.agents.walk import Candidate, Source, at_path, walk
@@ -40,6 +41,17 @@ class Barrier:
         self._sources = sources
         self._marks = [_mark(found) for found in files if not _is_safe(home, Mark(found, None))]
 
+    @classmethod
+    def over(cls, home: Home, sources: list[Source], session: str) -> Self:
+        """Over the files of a session by its key, those that nobody has met yet too."""
+        sources = _with_own(home, sources, session)
+        return cls(home, sources, _of_session(home, sources, session))
+
+    @classmethod
+    def at(cls, home: Home, sources: list[Source], path: Path) -> Self:
+        """Over a log that nobody has met, and the files of its session; NotFoundError where no agent's is there."""
+        return cls(home, sources, _at(home, sources, path))
+
     def missing(self, home: Home) -> list[str]:
         """What is not safe yet, a text for each file. What has been found safe is not looked at again."""
         self._marks = [mark for mark in self._marks if not _is_safe(home, mark)]
@@ -63,13 +75,20 @@ def take(home: Home, sources: list[Source], paths: list[Path]) -> None:
 
 def catch_up(home: Home, sources: list[Source], session: str) -> None:
     """Capture a session's files as far as their lines are finished, and note which are gone. The caller holds the daemon's lock."""
-    paths = {found.path for found in of_session(home, sources, session)}
+    sources = _with_own(home, sources, session)
+    paths = {found.path for found in _of_session(home, sources, session)}
     gone = {Path(os.fsdecode(row.path)) for row in home.catalog.streams_of(session) if row.gone_ms is None}
     Scanner(home).look(sources, sorted(paths | gone))
 
 
-def of_session(home: Home, sources: list[Source], session: str) -> Iterator[Candidate]:
-    """The files of a session that are there, those that nobody has met yet too."""
+def _with_own(home: Home, sources: list[Source], session: str) -> list[Source]:
+    """The sources, and those of the session that are watched no more."""
+    names = {source.name for source in sources}
+    rows = {row.source: row for row in home.catalog.streams_of(session) if row.source not in names}
+    return sources + [Source(name, home.agents[row.agent], Path(identify.known_meta(home, row).root)) for name, row in rows.items()]
+
+
+def _of_session(home: Home, sources: list[Source], session: str) -> Iterator[Candidate]:
     rows = home.catalog.streams_of(session)
     for source in sources:
         ids = {row.session_id for row in rows if row.source == source.name}
@@ -77,8 +96,7 @@ def of_session(home: Home, sources: list[Source], session: str) -> Iterator[Cand
             yield from _files(home, source, ids, session)
 
 
-def at(home: Home, sources: list[Source], path: Path) -> Iterator[Candidate]:
-    """The file at a path and those of its session; NotFoundError where it is no session's."""
+def _at(home: Home, sources: list[Source], path: Path) -> Iterator[Candidate]:
     for source in sources:
         found = at_path(source, path, _pass_over) if source.root in path.parents else None
         place = _place(found) if found is not None else None
@@ -92,7 +110,7 @@ def at(home: Home, sources: list[Source], path: Path) -> Iterator[Candidate]:
 def _files(home: Home, source: Source, ids: set[str], session: str | None) -> Iterator[Candidate]:
     known = {row.path: row for row in home.catalog.streams_below(os.fsencode(source.root) + b"/")}
     for found in walk(source, _pass_over):
-        row = known.get(os.fsencode(found.path))
+        row = known.get(os.fsencode(found.path)) or identify.known(home, found)
         if row is not None:
             if row.session == session:
                 yield found
@@ -124,18 +142,8 @@ def _mark(found: Candidate) -> Mark:
         return Mark(found, None)
 
 
-def _row(home: Home, found: Candidate) -> StreamRow | None:
-    """The row of the stream that has this file, by whichever name."""
-    row = home.catalog.stream_at(os.fsencode(found.path))
-    if row is not None:
-        return row
-    real = os.path.realpath(os.fsencode(found.file))
-    same_inode = home.catalog.streams_with(identity=prove.identity(found.stat))
-    return next((row for row in same_inode if os.path.realpath(row.path) == real), None)
-
-
 def _is_safe(home: Home, mark: Mark) -> bool:
-    row = _row(home, mark.found)
+    row = identify.known(home, mark.found)
     if row is None:
         return False
     is_log = row.is_log and not mark.found.is_twin
@@ -189,6 +197,6 @@ def _plain(home: Home, row: StreamRow, number: int) -> Plain:
 
 
 def _told(home: Home, mark: Mark) -> str:
-    row, fault = _row(home, mark.found), home.catalog.fault(os.fsencode(mark.found.path))
+    row, fault = identify.known(home, mark.found), home.catalog.fault(os.fsencode(mark.found.path))
     held = f"{row.held if row else 0} of {mark.size} bytes are safe"
     return f"{mark.found.path}: {held}{f' ({fault.what})' if fault else ''}"

@@ -29,21 +29,34 @@ def find(home: Home, found: Candidate) -> StreamRow | None:
     if place is None:
         return None
     place = replace(place, session_id=_writable(place.session_id), scope=_writable(place.scope))
-    same_inode = home.catalog.streams_with(identity=prove.identity(found.stat))
-    real = os.path.realpath(os.fsencode(found.file))
-    for row in same_inode:
-        if os.path.realpath(row.path) == real:  # links to folders give all below them a second name
-            return row
-    moved = _moved(home, found, place, same_inode)
+    row = _linked(home, found)
+    if row is not None:
+        return row
+    moved = _moved(home, found, place)
     if moved is not None:
         return _follow(home, moved, found, place)
     return _begin(home, found, place)
 
 
+def known(home: Home, found: Candidate) -> StreamRow | None:
+    """The row of the stream that is known to have this file, by whichever name; nothing is made."""
+    return home.catalog.stream_at(os.fsencode(found.path)) or _linked(home, found)
+
+
 def session_of(home: Home, found: Candidate, place: Place) -> str | None:
     """The session that a file which nobody has met will belong to; None: one of its own."""
-    moved = _moved(home, found, place, home.catalog.streams_with(identity=prove.identity(found.stat)))
+    moved = _moved(home, found, place)
     return moved.session if moved is not None else _joined(home, found, place)
+
+
+def _linked(home: Home, found: Candidate) -> StreamRow | None:
+    """Links to folders give all below them a second name."""
+    real = os.path.realpath(os.fsencode(found.file))
+    return next((row for row in _same_inode(home, found) if os.path.realpath(row.path) == real), None)
+
+
+def _same_inode(home: Home, found: Candidate) -> list[StreamRow]:
+    return home.catalog.streams_with(identity=prove.identity(found.stat))
 
 
 def _writable(name: str) -> str:
@@ -51,12 +64,12 @@ def _writable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _moved(home: Home, found: Candidate, place: Place, same_inode: list[StreamRow]) -> StreamRow | None:
+def _moved(home: Home, found: Candidate, place: Place) -> StreamRow | None:
     """The stream that was elsewhere in its source until now: its old path is free, and the file begins with its bytes."""
     same_id = home.catalog.streams_with(session_id=place.session_id, source=found.source.name)
     name = os.path.basename(os.fsencode(found.path))
     same_name = [row for row in same_id if os.path.basename(row.path) == name and row.role == place.role]
-    for row in [row for row in same_inode if row.source == found.source.name] + same_name:
+    for row in [row for row in _same_inode(home, found) if row.source == found.source.name] + same_name:
         if not os.path.lexists(row.path) and row.held and _begins_so(home, row, found):
             return row
     return None

@@ -110,7 +110,7 @@ class Conversation:
             told = next((each.told for each in reversed(before) if each.id is not None and each.id == node.id), None)
             node = replace(node, told=told)
         elif self._ids in (Ids.LOOSE, Ids.UNIQUE):
-            node = replace(node, follows=self._is_next(node))
+            node = replace(node, follows=True) if self._is_next(node) else node
             self._state.apart = False
         self._add(node)
 

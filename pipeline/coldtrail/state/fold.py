@@ -93,8 +93,7 @@ class Fold:
         if done is None:
             self.state.pending[invocation] = tool
             return
-        self.state.completed.remove(completed_tool(None, done.data))
-        self.state.completed.add(completed_tool(tool, done.data))
+        self.state.completed.change(completed_tool(None, done.data), completed_tool(tool, done.data))
 
     def _completed(self, ref: Ref, data: Mapping[str, object], invocation: str) -> None:
         tool = self.state.pending.pop(invocation, None)

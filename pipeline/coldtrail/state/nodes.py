@@ -8,6 +8,7 @@ from dataclasses import replace
 from coldtrail.model import EventType, Ids, Meaning, Reading
 from coldtrail.state.values import Message, Node, Ref
 
+_SAYING = (EventType.MESSAGE_ADDED, EventType.CONTEXT_SUMMARIZED)
 _REPLACEMENTS = ("summarized_messages", "replacement")  # under which a summary names the messages that take the place of all before
 
 
@@ -17,6 +18,8 @@ def nodes_of(ref: Ref, reading: Reading, ids: Ids) -> list[Node]:
     Of a log without chains a record that names several messages gives a node for each, so that one of them can be said again, or
     be where a rollback ends.
     """
+    if ids in (Ids.LOOSE, Ids.UNIQUE) and not any(meaning.type in _SAYING for meaning in reading.events):
+        return []
     messages = _messages(reading)
     whole = Node(ref, tuple(messages), reading.id, reading.parent, _answer(reading.events), told=ref, begins=begins_anew(reading.events))
     if ids is Ids.CHAINED and reading.id is not None:

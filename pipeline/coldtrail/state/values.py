@@ -77,6 +77,11 @@ class Grown:
         """One that was counted is told anew."""
         self._count(digest(one), -1)
 
+    def change(self, one: object, to: object) -> None:
+        """Of one that was counted more is known."""
+        self._count(digest(one), -1)
+        self._count(digest(to), 1)
+
     def _count(self, sha256: bytes, times: int) -> None:
         self.count, self.total = self.count + times, (self.total + times * int.from_bytes(sha256, "big")) % _SUM_MODULUS
 
@@ -99,10 +104,17 @@ class Kept(Grown):
     def remove(self, one: object) -> None:
         """The last one that is equal goes."""
         Grown.remove(self, one)
-        for at in range(len(self.values) - 1, -1, -1):
-            if self.values[at] == one:
-                del self.values[at]
-                break
+        if (at := self._last(one)) is not None:
+            del self.values[at]
+
+    def change(self, one: object, to: object) -> None:
+        """The last one that is equal is another, in its place."""
+        Grown.change(self, one, to)
+        if (at := self._last(one)) is not None:
+            self.values[at] = to
+
+    def _last(self, one: object) -> int | None:
+        return next((at for at in range(len(self.values) - 1, -1, -1) if self.values[at] == one), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ def _reader(home: Home, path: Path) -> Iterator[StreamReader]:
     meta = home.store.meta(row.stream) if row is not None else None
     if meta is not None:
         with closing(StreamReader(home, meta)) as reader:
-            content = reader.content(meta.newest.number)
-            if content.end >= size and content.get(size - len(tail), size) == tail:
+            number = meta.newest.number
+            if reader.end(number) >= size and reader.content(number).get(size - len(tail), size) == tail:
                 yield reader
                 return
     with closing(StreamReader(home, _uncaptured(home, path))) as reader:

@@ -99,7 +99,7 @@ class Bytes:
 def test_in_a_sealed_segment_each_is_read_alone(entries: list[tuple[int, bytes]]) -> None:
     source = Bytes(b"before" + checkpoint.directory(entries) + b"behind")
     listed = checkpoint.read_directory(source, 6, len(source.data) - 6)
-    assert [(each.offset, each.read(source)) for each in listed] == entries
+    assert [(each.offset, each.read(source)) for each in listed] == entries[::-1]
 
 
 @pytest.mark.parametrize("at", range(4 + 2 * 16 + 4))
@@ -121,7 +121,7 @@ def test_a_table_that_is_cut_off_is_noticed(length: int) -> None:
 
 def test_one_that_is_damaged_in_a_sealed_segment_is_that_one_alone() -> None:
     source = Bytes(checkpoint.directory([(5, b"abc"), (9, b"defg")])[:-1] + b"!")
-    first, second = checkpoint.read_directory(source, 0, source.size)
+    second, first = checkpoint.read_directory(source, 0, source.size)
     assert first.read(source) == b"abc"
     with pytest.raises(FrameError, match="checksum"):
         second.read(source)

@@ -22,6 +22,7 @@ from coldtrail.format.index import (
     pack_row,
     pack_rows,
     read_file,
+    split_file,
 )
 from coldtrail.model import EVENT_BIT, EventType
 
@@ -358,3 +359,23 @@ def test_a_record_takes_less_than_60_bytes_of_memory() -> None:
         assert len(index.encode()) < 40 * count
     finally:
         tracemalloc.stop()
+
+
+@patient
+@given(gaps_and_rows, st.integers(0, 2**62), st.integers(1, 4), st.integers(0, 60))
+def test_the_parts_of_a_file_are_its_rows(drawn: list[tuple[int, Row]], start: int, rows: int, torn: int) -> None:
+    data = pack_header(start, 7) + pack_rows(rows_of(start, drawn))
+    data = data[: max(HEADER_BYTES, len(data) - torn)]
+    whole, _ = read_file(data)
+    parts = split_file(data, rows)
+    assert [row for _, part in parts for row in read_file(part)[0].rows()] == list(whole.rows())
+    assert [offset for offset, _ in parts] == [row.offset for row in whole.rows()][::rows]
+    with pytest.raises(ValueError, match="cut off"):
+        split_file(data[: HEADER_BYTES - 1], rows)
+
+
+def test_the_parts_end_before_one_that_begins_with_a_damaged_row() -> None:
+    data = bytearray(pack_header(0, None) + pack_rows(timed(1, 2, 3, 4, 5, 6)))
+    data[HEADER_BYTES + 4 * ROW_BYTES] ^= 1
+    assert len(split_file(bytes(data), 2)) == 2
+    assert len(split_file(bytes(data), 3)) == 2

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import uuid
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coldtrail.agents import event_log
+from coldtrail.format import lines
 from coldtrail.state import State
 from pipeline.state.folding import Line, Log, said, state_of, whole_of
 
@@ -75,6 +78,12 @@ def test_a_completion_that_comes_before_its_invocation_ends_as_in_order() -> Non
         assert (state.pending, state.early) == ({}, {})
 
 
+def test_tools_stand_in_the_order_of_their_completion_though_they_were_invoked_late() -> None:
+    late = whole_of(MINE, [completed("t1", 1), invoked("t2", 2), completed("t2", 3), invoked("t1", 4)])
+    in_order = whole_of(MINE, [invoked("t1", 4), completed("t1", 5), invoked("t2", 6), completed("t2", 7)])
+    assert late.document()["completed_tools"] == in_order.document()["completed_tools"]
+
+
 def test_a_completion_of_what_was_never_invoked_is_completed_all_the_same() -> None:
     state = whole_of(MINE, [completed("t1", 1) | {"tool_name": "named"}])
     (tool,) = state.completed.values  # type: ignore[attr-defined]
@@ -137,6 +146,19 @@ def test_the_environment_is_the_last_said_of_each() -> None:
     )  # fmt: skip
     assert state.environment == {"cwd": "/two", "model": "m2", "git_branch": "main"}
     assert state.snapshots.count == 1
+
+
+def test_the_whole_state_is_what_the_formats_page_says() -> None:
+    """Of a `checkpoint` event, whose hash is taken of it."""
+    said = re.findall(r"^      (\w+) +\S", event_log.__doc__ or "", re.MULTILINE)
+    assert sorted(State.whole().document()) == sorted(said)
+    document = whole_of(MINE, [says("é", 1, timestamp=1_767_225_600), invoked("t", 2), invoked("u", 3), completed("u", 4)]).document()
+    assert lines.dumps(document, sort=True).decode() == (
+        '{"completed_tools":[{"duration_ms":5,"input":{"n":"u"},"invocation_id":"u","output":"done","tool_name":"t"}],"decisions":[],'
+        '"environment":{},"event_count":4,"messages":[{"content":"é","id":"e000001","role":"user","timestamp":"2026-01-01T00:00:00.000Z"}],'
+        '"metadata":{"created":"2026-01-01T00:00:00.000Z","title":null,"updated":"2026-01-01T00:00:00.000Z","usage":{}},'
+        '"pending_tools":{"t":{"input":{"n":"t"},"started_at":null,"tool_name":"t"}},"snapshots":[],"summary_applied_at":null}'
+    )
 
 
 def test_the_whole_state_holds_each_decision_tool_and_snapshot_in_order() -> None:
