@@ -1,12 +1,13 @@
 # make run    sets itself up in .venv and captures, in the foreground; ARGS="--once" for one pass
 # make test   sets itself up and proves it
+# make system the service under a real systemd, in a container; wants root, debootstrap and systemd-nspawn
 # make check  types, style and format;  make bench  speed and memory;  make clean  as after a clone
 
 VENV := .venv
 BIN  := $(VENV)/bin
 ARGS :=
 
-.PHONY: help run test check bench clean
+.PHONY: help run test check bench system clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,7 +17,7 @@ run: $(VENV)/.for-run
 	@$(BIN)/coldtrail run $(ARGS)
 
 test: $(VENV)/.for-dev
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
 
 check: $(VENV)/.for-dev
 	@$(BIN)/mypy
@@ -25,6 +26,9 @@ check: $(VENV)/.for-dev
 
 bench: $(VENV)/.for-dev
 	@$(BIN)/python -m pytest -m bench -s $(ARGS) tests/bench
+
+system: $(VENV)/.for-dev
+	@$(BIN)/python -m pytest -m system -rs $(ARGS) tests/system
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,13 +22,18 @@ MAX_FUNCTION_LINES = 70
 FLOORS = {
     "coldtrail": (
         (1, "errors model units"),
-        (2, "config layout durable retention state facts moments filesource format"),
+        (2, "config layout durable retention state facts moments filesource format holders liveness"),
         (3, "agents"),
-        (4, "catalog store archive plain home indexer indexes checkpoints sessions"),
-        (5, "stage content recover recovery lookback choice tail"),
+        (4, "journal steady catalog sums store archive plain home indexer indexes checkpoints sessions sweeps"),
+        (5, "stage content recover lineage recovery lookback choice tail uncaptured"),
         (6, "writer follow recovered session client"),
     ),
-    "coldtraild": ((7, "folders log health marks watch schedule"), (8, "jobs"), (9, "daemon service"), (10, "cli __main__")),
+    "coldtraild": (
+        (7, "log health marks notify heartbeat supervised units watch runs schedule control pace metrics alarm"),
+        (8, "jobs keeping capturing report reporter chores requests"),
+        (9, "daemon service"),
+        (10, "cli __main__"),
+    ),
 }
 FACES = {"coldtrail": 6, "coldtraild": 10}  # the packages themselves
 

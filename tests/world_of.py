@@ -31,10 +31,10 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 SMALL = {
     "coldtrail.stage.capture": {"BATCH_BYTES": 4 << 10},
     "coldtrail.stage.append": {"FRAME_BYTES": 1 << 10, "ROLL_BYTES": 4 << 10},
-    "coldtrail.stage.whole": {"_BATCH_BYTES": 4 << 10},
+    "coldtrail.stage.whole": {"_BATCH_BYTES": 4 << 10, "FRAME_BYTES": 1 << 10},
     "coldtrail.stage.prove": {"HEAD_BYTES": 256, "WINDOW_BYTES": 512},
     "coldtrail.stage.seal": {"FAST_FRAME_BYTES": 1 << 10, "DENSE_FRAME_BYTES": 4 << 10, "BLOCK_BYTES": 1 << 10},
-    "coldtrail.stage.compact": {"BLOCK_BYTES": 1 << 10},
+    "coldtrail.stage.mend": {"BLOCK_BYTES": 1 << 10},
     "coldtrail.format.segment": {"BLOCK_BYTES": 1 << 10},
     "coldtrail.indexes": {"_STEP_BYTES": 1 << 10},
     "coldtrail.content": {"_STEP_BYTES": 1 << 10},

@@ -1,31 +1,33 @@
-"""The service's jobs: capture on its own thread, compaction on another; what goes wrong in one is told, and the others go on."""
+"""The service's jobs: what goes wrong in one of them is told and shown, and the others go on."""
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from coldtrail import checkpoints
 from coldtrail.agents.walk import Source
-from coldtrail.client import Settings, find_sources, open_home
+from coldtrail.client import Settings
 from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.home import Home
+from coldtrail.stage import expire, placing
 from coldtrail.stage.checkpoint import Policy, advance
 from coldtrail.stage.checkpoint import due as due_for_checkpoint
 from coldtrail.stage.compact import Compactor, due
-from coldtrail.stage.rebuild import adopt, is_owed, rebuild, tidy
-from coldtrail.stage.scan import BACK_OFF_MS, Scanner, Tally
+from coldtrail.stage.rebuild import adopt, adopt_wishes, is_owed, rebuild, tidy
+from coldtrail.stage.scan import BACK_OFF_MS
+from coldtrail.stage.seal import Pace, at_once
 from coldtraild.log import NAME, error_text
-from coldtraild.marks import Marks
 
-TAIL_WAIT_S = 5.0  # after so long an unfinished line is looked at again
-FULL_WAIT_S = 15.0  # after so long a full disk is tried again
 TIDY_AFTER_MS = 3_600_000
 TOLD_EVERY_MS = 2_000
-_IDLE_S = 30.0
+_NO_CHECKPOINT = "nothing is lost: recovery replays from an earlier one; if it stays, please report it"
+_OURS = "this is a fault of coldtrail: please report it"
 
 log = logging.getLogger(NAME)
 
@@ -40,37 +42,91 @@ class Compaction:
     failed: int = 0
 
 
-def prepare(home: Home) -> None:
+def prepare(home: Home, found: Settings) -> None:
     """What a start owes to the run before it: the catalog as the files say, no temps left behind."""
     if is_owed(home):
         log.info("the catalog is empty: making it again from store and archive")
-        _tell(rebuild(home))
-    _tell(adopt(home))
-    if count := tidy(home, TIDY_AFTER_MS):
+        tell(rebuild(home))
+    expire.finish(home)
+    tell(adopt(home) + adopt_wishes(home))
+    roots = [source.root for source in found.sources]
+    if count := tidy(home, TIDY_AFTER_MS) + placing.tidy(roots, home.layout.home):
         log.info("removed %(count)d unfinished files of an interrupted run", {"count": count})
 
 
-def _tell(errors: list[ColdtrailError]) -> None:
+def tell(errors: list[ColdtrailError]) -> None:
+    """Log what could not be read."""
     for error in errors:
         log.error("%(what)s", {"what": error_text(error)})
 
 
-def compact(home: Home, found: Settings, stopping: Callable[[], bool]) -> Compaction:
+@contextmanager
+def shown(home: Home, place: Path, *, clears: bool = True) -> Iterator[None]:
+    """What stops the block stands in `status` as a fault at `place`, until work that `clears` it comes through."""
+    try:
+        yield
+    except Exception as error:
+        try:
+            _note_fault(home, os.fsencode(place), error, _OURS)
+        except Exception:  # on a full disk the catalog may take nothing either
+            log.exception("the fault could not be noted")
+        raise
+    if clears and home.catalog.fault(os.fsencode(place)) is not None:
+        home.catalog.clear_fault(os.fsencode(place))
+
+
+_T = TypeVar("_T")
+
+
+def attempt(home: Home, work: Callable[[], _T], *, clears: bool = True) -> tuple[_T | None, Exception | None]:
+    """Do the work, or give what stopped it; that is shown in `status` as a fault of the home."""
+    try:
+        with shown(home, home.layout.home, clears=clears):
+            return work(), None
+    except Exception as error:  # noqa: BLE001 - it is handed on
+        return None, error
+
+
+def end_of(work: Callable[[], None]) -> BaseException | None:
+    """Do the work of a thread, which has no caller: what ended it is for whoever waits for it."""
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001 - it is handed on
+        return error
+    return None
+
+
+def guarded(name: str, work: Callable[[], None]) -> None:
+    """Do something that nothing else must end with: what goes wrong is told."""
+    try:
+        work()
+    except Exception:
+        log.exception("%(name)s failed", {"name": name})
+
+
+def _note_fault(home: Home, place: bytes, error: Exception, hint: str) -> None:
+    """Take down a failure, with its own hint where it has one."""
+    paused = "paused: " if isinstance(error, StoreFullError) else ""
+    what = str(error).removeprefix(f"{os.fsdecode(place)}: ") if isinstance(error, ColdtrailError) else error_text(error)
+    home.catalog.note_fault(place, paused + what, getattr(error, "hint", "") or hint, home.now_ms(), BACK_OFF_MS)
+
+
+def compact(home: Home, found: Settings, stopping: Callable[[], bool], pace: Pace = at_once) -> Compaction:
     """Seal and make dense what is due, one stream after the other."""
-    compactor, done = Compactor(home, found.config.compact.level), Compaction()
+    compactor, done = Compactor(home, found.config.compact.level, pace), Compaction()
     for row, cold in due(home, found.config.compact.after_ms):
         if stopping():
             break
         place = os.fsencode(home.layout.stream(row.stream))
         fault = home.catalog.fault(place)
         if fault is not None and fault.waits(home.now_ms()):
-            continue
+            continue  # see Catalog.note_fault: the wait ends, and grows with each failure
         try:
             made = compactor.compact(row, cold=cold)
         except StoreFullError:
             raise
         except Exception as error:
-            home.catalog.note_fault(place, error_text(error), "run `coldtrail verify`", home.now_ms(), BACK_OFF_MS)
+            _note_fault(home, place, error, "run `coldtrail verify`")
             log.exception("stream %(stream)s: not compacted", {"stream": row.stream})
             done.failed += 1
             continue
@@ -83,7 +139,10 @@ def compact(home: Home, found: Settings, stopping: Callable[[], bool]) -> Compac
 
 
 def checkpoint(home: Home, found: Settings, stopping: Callable[[], bool]) -> int:
-    """Make the checkpoints that are due, one log after the other; gives how many. What fails is made another time."""
+    """Make the checkpoints that are due, one log after the other; gives how many.
+
+    What fails is a fault of that log alone, and tried again after a wait that grows.
+    """
     wanted = found.config.checkpoint
     policy = Policy(
         wanted.every_events,
@@ -94,105 +153,33 @@ def checkpoint(home: Home, found: Settings, stopping: Callable[[], bool]) -> int
         wanted.replay_max_bytes,
         wanted.replay_max_records,
     )
-    made = 0
+    made, looked_at = 0, set[bytes]()
     for row in due_for_checkpoint(home, policy):
         if stopping():
-            break
+            return made
+        place = os.fsencode(home.layout.generation(row.stream, row.generation) / checkpoints.FILE_NAME)
+        fault = home.catalog.fault(place)
+        if fault is not None and fault.waits(home.now_ms()):
+            looked_at.add(place)
+            continue
         try:
             made += advance(home, row, policy)
         except StoreFullError:
             raise
-        except Exception:
+        except Exception as error:
+            looked_at.add(place)
+            _note_fault(home, place, error, _NO_CHECKPOINT)
             log.exception("stream %(stream)s: no checkpoint made", {"stream": row.stream})
+    _forget_mended_checkpoints(home, looked_at)
     return made
 
 
-class Capturing:
-    """The capture thread: a first scan, then whatever is marked, a scan now and then, until it is stopped."""
-
-    def __init__(self, found: Settings, marks: Marks, progress: Callable[[Tally], None], on_captured: Callable[[], None]) -> None:
-        self._found, self._marks, self._on_captured = found, marks, on_captured
-        self._told = progress
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="coldtrail-capture")
-        self.ready = threading.Event()  # the first scan is done, or has failed
-        self.first: Tally | None = None
-        self.broken: BaseException | None = None
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self, timeout_s: float) -> bool:
-        """Take what is marked, then end; False where that took longer than `timeout_s`."""
-        self._stop.set()
-        self._marks.close()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            with open_home(self._found) as home:
-                prepare(home)
-                self._loop(home, Scanner(home, self._progress, faults=(Exception,)))
-        except BaseException as error:  # noqa: BLE001 - a thread has no caller: whoever waits for it is told
-            self.broken = error
-            log.critical("capture has ended: %(what)s", {"what": error_text(error)})
-        finally:
-            self.ready.set()
-
-    def _loop(self, home: Home, scanner: Scanner) -> None:
-        self._guarded(home, lambda: self._note(scanner.scan(self._sources(home))))
-        self.ready.set()
-        while not self._stop.is_set():
-            paths = self._marks.wait_due(self._found.config.capture.debounce_ms / 1000, _IDLE_S)
-            if self._marks.take_overflow():
-                self._guarded(home, lambda: self._note(scanner.scan(self._sources(home))))
-            elif paths:
-                self._guarded(home, lambda paths=paths: self._note(scanner.look(self._sources(home), paths)))  # type: ignore[misc]
-        left = self._marks.drain()
-        self._guarded(home, lambda: self._note(scanner.look(self._sources(home), left)))
-
-    def _sources(self, home: Home) -> list[Source]:
-        if not home.catalog.fresh():
-            log.warning("the catalog was removed: making it again from store and archive")
-            _tell(rebuild(home))
-        return find_sources(self._found)
-
-    def _progress(self, tally: Tally) -> None:
-        """Only the first scan takes long enough to be told of."""
-        if self.first is None:
-            self._told(tally)
-
-    def _guarded(self, home: Home, work: Callable[[], None]) -> None:
-        """One pass; what stops it is told, and the next one tries again."""
-        try:
-            work()
-        except StoreFullError:
-            log.exception("paused: no space")
-            self._again(FULL_WAIT_S)
-        except Exception as error:
-            log.exception("a capture pass failed")
-            place = os.fsencode(home.layout.home)
-            home.catalog.note_fault(place, error_text(error), "this is a fault of coldtrail: please report it", home.now_ms(), BACK_OFF_MS)
-            self._again(FULL_WAIT_S)
-
-    def _again(self, wait_s: float) -> None:
-        if not self._stop.wait(wait_s):
-            self._marks.everything()
-
-    def _note(self, tally: Tally) -> None:
-        for path in tally.later:
-            self._marks.later(path, TAIL_WAIT_S)
-        if self.first is None:
-            self.first = tally
-        elif tally.captured or tally.gone or tally.failed:
-            log.info(
-                "captured %(bytes)d bytes of %(files)d files; %(gone)d gone, %(failed)d failed",
-                {"bytes": tally.new_bytes, "files": tally.captured, "gone": tally.gone, "failed": tally.failed},
-            )
-        if tally.captured:
-            self._on_captured()
+def _forget_mended_checkpoints(home: Home, faulty: set[bytes]) -> None:
+    """A log whose checkpoint could be made, or which needs none any more, has no fault left."""
+    store, name = os.fsencode(home.layout.store) + b"/", b"/" + checkpoints.FILE_NAME.encode()
+    for fault in home.catalog.faults():
+        if fault.place.startswith(store) and fault.place.endswith(name) and fault.place not in faulty:
+            home.catalog.clear_fault(fault.place)
 
 
 def watched_folders(sources: list[Source], linked: Callable[[Path], dict[Path, Path]]) -> Iterator[tuple[Path, Path]]:

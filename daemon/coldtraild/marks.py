@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 MARKS_MAX = 100_000  # more paths than this cost more to go through one by one than a scan of everything
@@ -24,6 +25,8 @@ class Marks:
         self._first_s: dict[Path, float] = {}  # when each path was first marked; in that order, so the first one is due first
         self._not_before_s: dict[Path, float] = {}  # when each path put off is due
         self._overflowed = False
+        self._overflowed_s = 0.0  # since when
+        self._woken = False
         self._closed = False
 
     def add(self, path: Path) -> None:
@@ -47,11 +50,14 @@ class Marks:
     def wait_due(self, debounce_s: float, timeout_s: float) -> list[Path]:
         """Wait until a path is due, then remove and return all that are, the longest marked first.
 
-        Empty after `timeout_s` seconds, after `close`, and at once while `overflowed` (ask `take_overflow`, then scan).
+        Empty after `timeout_s` seconds, after `wake` and `close`, and at once while `overflowed` (ask `take_overflow`, then scan).
         """
         with self._changed:
             deadline_s = self._clock() + timeout_s
             while not self._closed and not self._overflowed:
+                if self._woken:
+                    self._woken = False
+                    break
                 now_s = self._clock()
                 if due := self._take(now_s, debounce_s):
                     return due
@@ -63,9 +69,28 @@ class Marks:
     def everything(self) -> None:
         """Ask for a scan of everything, as after an overflow; what was marked is part of it."""
         with self._changed:
-            self._first_s.clear()
-            self._overflowed = True
+            self._overflow(next(iter(self._first_s.values()), self._clock()))
             self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let a waiter go, now or when it comes: there is something else for it to do."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def peek(self, limit: int) -> list[tuple[Path, float]]:
+        """The paths that were marked first, each with the seconds since."""
+        with self._changed:
+            now_s = self._clock()
+            return [(path, now_s - first_s) for path, first_s in islice(self._first_s.items(), limit)]
+
+    @property
+    def oldest_s(self) -> float:
+        """The seconds since the first mark that nobody has taken, or since everything became due; 0 where nothing waits."""
+        with self._changed:
+            first_s = next(iter(self._first_s.values()), None)
+            since = [each for each in (first_s, self._overflowed_s if self._overflowed else None) if each is not None]
+            return self._clock() - min(since) if since else 0.0
 
     @property
     def overflowed(self) -> bool:
@@ -115,6 +140,10 @@ class Marks:
 
     def _collapse_if_full(self) -> None:
         if len(self._first_s) > self._limit or len(self._not_before_s) > self._limit:
-            self._first_s.clear()
             self._not_before_s.clear()
-            self._overflowed = True
+            self._overflow(next(iter(self._first_s.values()), self._clock()))
+
+    def _overflow(self, since_s: float) -> None:
+        self._overflowed_s = min(since_s, self._overflowed_s) if self._overflowed else since_s
+        self._overflowed = True
+        self._first_s.clear()

@@ -2,55 +2,69 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
-from coldtrail import durable
+from coldtrail import durable, sweeps
 from coldtrail.client import Settings, now_ms, open_home
-from coldtrail.errors import LockedError
+from coldtrail.errors import LockedError, StoreFullError
+from coldtrail.home import Home
 from coldtrail.stage.scan import Scanner, Tally
-from coldtraild import jobs
+from coldtraild import health, jobs, keeping, report
 from coldtraild.log import NAME, setup
+from coldtraild.runs import Runs
 
-_LOCK_TRIES = 3
-_LOCK_WAIT_S = 0.1
+LOCK_PATIENCE_S = 5.0  # `follow` and `wait_captured` hold it while they capture, `status` for a moment; a daemon for good
+RETAIN_EVERY_MS = 24 * 3_600_000
+_LOCK_WAIT_S = 0.05
 
 log = logging.getLogger(NAME)
 
 
-def run(found: Settings, *, once: bool, verbose: bool) -> int:
+def run(found: Settings, *, once: bool, verbose: bool, reread: Callable[[], Settings] | None = None) -> int:
     """Run the daemon in the foreground until SIGTERM or SIGINT, or make one full pass; gives the exit code.
 
-    LockedError where another one runs on this home.
+    `reread` finds the settings again, for a reload. LockedError where another one runs on this home.
     """
-    setup(sys.stderr, json=not sys.stderr.isatty() and "JOURNAL_STREAM" in os.environ, verbose=verbose)
-    with _only_one(found):
+    for_people = sys.stderr.isatty() or (once and "JOURNAL_STREAM" not in found.env)
+    setup(sys.stderr, json=not for_people, verbose=verbose)
+    with only_one(found):
         _introduce(found)
         if once:
             return _once(found)
         from coldtraild.daemon import Daemon  # noqa: PLC0415 - one pass does without the packages that this loads
 
-        return Daemon(found, Told().progress).run()
+        faulthandler.enable()  # the watchdog ends a hang by SIGABRT: then each thread says where it is
+        return Daemon(found, Told().progress, reread or (lambda: found)).run()
 
 
 @contextmanager
-def _only_one(found: Settings) -> Iterator[None]:
-    """Hold the home's lock, or say who does."""
+def only_one(
+    found: Settings, *, clock_s: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[None]:
+    """Hold the home's lock; LockedError where somebody else has it for longer than LOCK_PATIENCE_S."""
     with ExitStack() as held:
-        for left in reversed(range(_LOCK_TRIES)):  # `coldtrail status` takes it for a moment, to see whether it is free
-            try:
-                held.enter_context(durable.locked(found.layout.daemon_lock, wait=False, note=f"{os.getpid()}\n".encode()))
-                break
-            except LockedError as error:
-                if not left:
-                    hint = "`coldtrail status` tells; one daemon a home is enough"
-                    raise LockedError(f"{found.layout.home}: another coldtrail is at work here", hint=hint) from error
-                time.sleep(_LOCK_WAIT_S)
+        end_s = clock_s() + LOCK_PATIENCE_S
+        while not _taken(found, held):
+            if clock_s() >= end_s:
+                hint = "`coldtrail status` tells whether it is a daemon; one a home is enough"
+                raise LockedError(f"{found.layout.home}: another coldtrail is at work here", hint=hint)
+            sleep(_LOCK_WAIT_S)
         yield
+
+
+def _taken(found: Settings, held: ExitStack) -> bool:
+    try:
+        held.enter_context(durable.locked(found.layout.daemon_lock, wait=False, note=f"{os.getpid()}\n".encode()))
+    except LockedError:
+        return False
+    return True
 
 
 def _introduce(found: Settings) -> None:
@@ -70,16 +84,35 @@ def _introduce(found: Settings) -> None:
 
 
 def _once(found: Settings) -> int:
-    """One full pass: capture everything there is, then compact what is due."""
+    """One full pass: capture everything there is, then compact what is due, then remove what the config lets go."""
     with open_home(found) as home:
-        jobs.prepare(home)
+        jobs.prepare(home, found)
         tally = Scanner(home, Told().progress, faults=(Exception,)).scan(found.sources, whole=True)
         jobs.checkpoint(home, found, lambda: False)
         done = jobs.compact(home, found, lambda: False)
+        _retain(home, found)
+        keeping.reclaim(home, found, lambda: False)
+        _write_down(home, found)
         _sum_up(tally, done)
         for fault in home.catalog.faults():
             log.warning("%(place)s: %(what)s (%(hint)s)", {"place": os.fsdecode(fault.place), "what": fault.what, "hint": fault.hint})
-        return 1 if tally.failed or done.failed else 0
+        return 1 if tally.failed or tally.unreadable or done.failed else 0
+
+
+def _retain(home: Home, found: Settings) -> None:
+    """A pass of retention, if the last one is a day ago."""
+    runs, now = Runs(home.layout.schedule), home.now_ms()
+    last = runs.last("retain")
+    if last.success_ms is None or not 0 <= now - last.success_ms < RETAIN_EVERY_MS:
+        keeping.retain(home, found, lambda: False)
+        runs.note("retain", replace(last, start_ms=now, success_ms=home.now_ms()))
+
+
+def _write_down(home: Home, found: Settings) -> None:
+    """For `status`: that everything was looked at, and when."""
+    outlook = report.outlook(sweeps.look(home, found.sources), home.now_ms())
+    with suppress(OSError, StoreFullError):
+        health.write(home.layout.state, report.alone(home, found, outlook, mode="once", looked_ms=home.now_ms()))
 
 
 def _sum_up(tally: Tally, done: jobs.Compaction) -> None:

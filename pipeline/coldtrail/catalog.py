@@ -8,13 +8,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from coldtrail import durable
 from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.format import lines
 
-VERSION = 3
+VERSION = 4
 WAIT_MAX_MS = 3_600_000  # what fails is tried again after so long at the latest
 _BUSY_MS = 30_000
 
@@ -81,6 +81,32 @@ class SessionRow:
     parents: str  # JSON list of agents' ids
     orphan: int  # no main log was ever seen
     grew_ms: int
+    held_until_ms: int | None = None  # until then nothing of it is removed
+    mark: str = ""  # JSON of a Mark that holds for what is held now; then `state` is "expiring"
+
+
+@dataclass(frozen=True, slots=True)
+class GraveRow:
+    """What is remembered of a stream that was removed, so that its file is not captured anew."""
+
+    stream: str
+    session: str
+    host: str
+    source: str
+    name: str  # see wishes.name_digest
+    whose: str  # see wishes.Tombstone
+    act: str  # a wishes.Act
+    at_ms: int
+    held: int
+    head_length: int
+    head: bytes
+    window_length: int
+    window: bytes
+    cleared: int = 0  # 1: its files are gone; 2, where it was purged: this file was scrubbed too
+    size: int = -1  # how the agent's file looked when it was last found to be the same; see StreamRow
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +125,18 @@ class FaultRow:
         return now_ms < self.next_ms <= now_ms + WAIT_MAX_MS
 
 
-_KEYS = {StreamRow: "stream", SessionRow: "key", FaultRow: "place"}
-_TABLES = {StreamRow: "streams", SessionRow: "sessions", FaultRow: "faults"}
+Row = StreamRow | SessionRow | FaultRow | GraveRow
+_Row = TypeVar("_Row", StreamRow, SessionRow, FaultRow, GraveRow)
+_KEYS: dict[type, str] = {StreamRow: "stream", SessionRow: "key", FaultRow: "place", GraveRow: "stream"}
+_TABLES: dict[type, str] = {StreamRow: "streams", SessionRow: "sessions", FaultRow: "faults", GraveRow: "graves"}
 _INDEXES = (
     "CREATE INDEX IF NOT EXISTS streams_path ON streams(path)",
     "CREATE INDEX IF NOT EXISTS streams_identity ON streams(identity)",
     "CREATE INDEX IF NOT EXISTS streams_session ON streams(session)",
     "CREATE INDEX IF NOT EXISTS streams_agent_id ON streams(session_id)",
     "CREATE INDEX IF NOT EXISTS sessions_id ON sessions(id)",
+    "CREATE INDEX IF NOT EXISTS graves_name ON graves(name)",
+    "CREATE INDEX IF NOT EXISTS graves_whose ON graves(whose)",
 )
 
 
@@ -133,21 +163,25 @@ class Catalog:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        db.execute("PRAGMA journal_mode=WAL")
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:  # who makes it at the same time is waited for by a transaction alone
+            db.execute("BEGIN EXCLUSIVE")
+            db.execute("COMMIT")
+            db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise sqlite3.DatabaseError(f"version {version}; this coldtrail reads version {VERSION}")
-        if version == VERSION:
+        if _is_current(db):
             return
-        for table in _TABLES.values():  # an older one is a cache all the same: it is made again
-            db.execute(f"DROP TABLE IF EXISTS {table}")
-        for kind, table in _TABLES.items():
-            columns = ", ".join(f.name + (" PRIMARY KEY" if f.name == _KEYS[kind] else "") for f in fields(kind))
-            db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) WITHOUT ROWID")
-        for index in _INDEXES:
-            db.execute(index)
-        db.execute(f"PRAGMA user_version={VERSION}")
+        db.execute("BEGIN IMMEDIATE")  # of those who open it at once the first makes it
+        if not _is_current(db):
+            for kind, table in _TABLES.items():
+                db.execute(f"DROP TABLE IF EXISTS {table}")  # an older one is a cache all the same: it is made again
+                columns = ", ".join(f.name + (" PRIMARY KEY" if f.name == _KEYS[kind] else "") for f in fields(kind))
+                db.execute(f"CREATE TABLE {table} ({columns}) WITHOUT ROWID")
+            for index in _INDEXES:
+                db.execute(index)
+            db.execute(f"PRAGMA user_version={VERSION}")
+        db.execute("COMMIT")
 
     def fresh(self) -> bool:
         """Whether the file under this connection is still the one in place; connects to the new one if not."""
@@ -189,7 +223,7 @@ class Catalog:
                 raise StoreFullError(self._path) from error
             raise
 
-    def put(self, row: StreamRow | SessionRow | FaultRow) -> None:
+    def put(self, row: Row) -> None:
         """Add a row, or take the place of the one with its key."""
         names = [f.name for f in fields(row)]
         marks = ", ".join("?" * len(names))
@@ -200,87 +234,95 @@ class Catalog:
 
     def stream(self, stream: str) -> StreamRow | None:
         """The stream of that id."""
-        return next(self._streams("stream = ?", stream), None)
+        return next(iter(self._rows(StreamRow, "stream = ?", stream)), None)
 
     def stream_at(self, path: bytes) -> StreamRow | None:
         """The stream whose current path is `path`; of several the one that is not gone."""
-        found = sorted(self._streams("path = ?", path), key=lambda row: (row.gone_ms is not None, -row.grew_ms))
-        return found[0] if found else None
+        return min(self._rows(StreamRow, "path = ?", path), key=lambda row: (row.gone_ms is not None, -row.grew_ms), default=None)
 
     def streams_of(self, session: str) -> list[StreamRow]:
         """A session's streams, the main log first, then by path."""
-        return in_order(self._streams("session = ?", session))
+        return in_order(self._rows(StreamRow, "session = ?", session))
 
     def streams_with(self, *, identity: str = "", session_id: str = "", source: str = "") -> list[StreamRow]:
         """The streams with that inode, or of that agent's id in that source."""
-        if identity:
-            return list(self._streams("identity = ?", identity))
-        return [row for row in self._streams("session_id = ?", session_id) if row.source == source]
+        by_id = "session_id = ? AND source = ?", session_id, source
+        return self._rows(StreamRow, "identity = ?", identity) if identity else self._rows(StreamRow, *by_id)
 
     def all_streams(self) -> Iterator[StreamRow]:
         """Every stream."""
-        return self._streams("1 = ?", 1)
+        return iter(self._rows(StreamRow, "1 = ?", 1))
 
     def streams_below(self, folder: bytes) -> list[StreamRow]:
         """The streams whose path begins with `folder`, which ends in a slash."""
-        names = ", ".join(f.name for f in fields(StreamRow))
-        found = self._db.execute(f"SELECT {names} FROM streams WHERE path >= ? AND path < ?", (folder, folder[:-1] + b"0"))
-        return [StreamRow(*values) for values in found.fetchall()]
+        return self._rows(StreamRow, "path >= ? AND path < ?", folder, folder[:-1] + b"0")
 
     def streams_to_check(self) -> list[StreamRow]:
         """The streams whose file changed without growing, and is there."""
-        return [row for row in self._streams("check_due = ?", 1) if row.gone_ms is None]
+        return [row for row in self._rows(StreamRow, "check_due = ?", 1) if row.gone_ms is None]
 
-    def unsettled_streams(self) -> list[StreamRow]:
-        """The streams that compaction may have work in."""
-        return list(self._streams("rolled = 1 OR settled = ?", 0))
+    def streams_if(self, condition: str, value: int) -> list[StreamRow]:
+        """The streams for which a condition of `sums` holds."""
+        return self._rows(StreamRow, condition, value)
 
     def is_empty(self) -> bool:
-        """Whether it knows no stream at all."""
-        return self._db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None
+        """Whether it knows no stream at all, nor of any that was removed."""
+        return self._db.execute("SELECT 1 FROM streams UNION ALL SELECT 1 FROM graves LIMIT 1").fetchone() is None
 
     def stream_ids(self) -> set[str]:
         """The id of every stream."""
         return {stream for (stream,) in self._db.execute("SELECT stream FROM streams")}
 
-    def _streams(self, where: str, value: object) -> Iterator[StreamRow]:
-        names = ", ".join(f.name for f in fields(StreamRow))
-        for values in self._db.execute(f"SELECT {names} FROM streams WHERE {where}", (value,)).fetchall():
-            yield StreamRow(*values)
+    def _rows(self, kind: type[_Row], where: str, *values: object) -> list[_Row]:
+        names = ", ".join(f.name for f in fields(kind))
+        return [kind(*each) for each in self._db.execute(f"SELECT {names} FROM {_TABLES[kind]} WHERE {where}", values).fetchall()]
+
+    def ask(self, question: str) -> list[tuple[Any, ...]]:
+        """The answer to a question of `sums`."""
+        return self._db.execute(question).fetchall()
+
+    def wrong(self) -> str:
+        """What SQLite's quick check finds wrong with the file first; empty: nothing."""
+        try:
+            return str(self.ask("PRAGMA quick_check")[0][0]).removeprefix("ok")
+        except sqlite3.DatabaseError as error:
+            return str(error)
 
     def session(self, key: str) -> SessionRow | None:
         """The session of that key."""
-        return next(iter(self._sessions("key = ?", key)), None)
+        return next(iter(self._rows(SessionRow, "key = ?", key)), None)
 
     def sessions(self) -> list[SessionRow]:
         """Every session, the latest first."""
-        return sorted(self._sessions("1 = ?", 1), key=lambda row: (-(row.last_ms or 0), row.key))
+        return sorted(self._rows(SessionRow, "1 = ?", 1), key=lambda row: (-(row.last_ms or 0), row.key))
 
     def sessions_with_id(self, agent_id: str) -> list[SessionRow]:
         """The sessions that their agent knows by that id."""
-        return list(self._sessions("id = ?", agent_id))
+        return self._rows(SessionRow, "id = ?", agent_id)
 
-    def _sessions(self, where: str, value: object) -> list[SessionRow]:
-        names = ", ".join(f.name for f in fields(SessionRow))
-        return [SessionRow(*values) for values in self._db.execute(f"SELECT {names} FROM sessions WHERE {where}", (value,)).fetchall()]
+    def drop(self, sessions: set[str], streams: set[str]) -> None:
+        """Drop the rows of these sessions and streams, in the caller's transaction."""
+        self._db.executemany("DELETE FROM sessions WHERE key = ?", [(key,) for key in sessions])
+        self._db.executemany("DELETE FROM streams WHERE stream = ?", [(stream,) for stream in streams])
 
-    def forget(self, sessions: set[str], streams: set[str]) -> None:
-        """Drop the rows of these sessions and streams."""
-        with self.transaction():
-            self._db.executemany("DELETE FROM sessions WHERE key = ?", [(key,) for key in sessions])
-            self._db.executemany("DELETE FROM streams WHERE stream = ?", [(stream,) for stream in streams])
+    def graves(self, *, name: str = "", whose: str = "", session: str = "", stream: str = "") -> list[GraveRow]:
+        """What is remembered of the removed streams of that name, of that session, or of that one; else of all."""
+        asked = {"name": name, "whose": whose, "session": session, "stream": stream}
+        where, value = next(((f"{column} = ?", value) for column, value in asked.items() if value), ("'' = ?", ""))
+        return self._rows(GraveRow, where, value)
+
+    def forget_graves(self, session: str) -> None:
+        """Drop what is remembered of a removed session."""
+        with self._full_disk_told():
+            self._db.execute("DELETE FROM graves WHERE session = ?", (session,))
 
     def fault(self, place: bytes) -> FaultRow | None:
         """What is wrong with a path, if something is."""
-        names = ", ".join(f.name for f in fields(FaultRow))
-        values = self._db.execute(f"SELECT {names} FROM faults WHERE place = ?", (place,)).fetchone()
-        return FaultRow(*values) if values else None
+        return next(iter(self._rows(FaultRow, "place = ?", place)), None)
 
     def faults(self) -> list[FaultRow]:
         """Everything that is wrong now, the oldest first."""
-        names = ", ".join(f.name for f in fields(FaultRow))
-        rows = [FaultRow(*values) for values in self._db.execute(f"SELECT {names} FROM faults").fetchall()]
-        return sorted(rows, key=lambda row: (row.since_ms, row.place))
+        return sorted(self._rows(FaultRow, "1 = ?", 1), key=lambda row: (row.since_ms, row.place))
 
     def note_fault(self, place: bytes, what: str, hint: str, now_ms: int, back_off_ms: int) -> FaultRow:
         """Remember that something failed; each further failure doubles the wait, up to an hour."""
@@ -291,10 +333,24 @@ class Catalog:
         self.put(row)
         return row
 
-    def clear_fault(self, place: bytes) -> None:
-        """Forget a fault: it is mended."""
+    def clear_fault(self, place: bytes, *, below: bool = False) -> None:
+        """Forget a fault: it is mended; `below`: and those of all that was in that folder."""
+        where, end = "place = ?" + " OR (place >= ? AND place < ?)" * below, (place + b"/", place + b"0") * below
         with self._full_disk_told():
-            self._db.execute("DELETE FROM faults WHERE place = ?", (place,))
+            self._db.execute(f"DELETE FROM faults WHERE {where}", (place, *end))
+
+    def scrub(self) -> bool:
+        """Leave nothing in the file, nor in its log, of rows that are gone; False where others were at it for too long."""
+        try:
+            with self._full_disk_told():
+                self._db.execute("PRAGMA secure_delete=ON")
+                self._db.execute("VACUUM")
+                busy, _, _ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            return False
+        return not busy
 
 
 def in_order(streams: Iterable[StreamRow]) -> list[StreamRow]:
@@ -311,6 +367,13 @@ def changed(row: StreamRow, **values: object) -> StreamRow:
 def text_facts(value: Mapping[str, object]) -> str:
     """Facts as a row holds them."""
     return lines.dumps(value, sort=True).decode()
+
+
+def _is_current(db: sqlite3.Connection) -> bool:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > VERSION:
+        raise sqlite3.DatabaseError(f"version {version}; this coldtrail reads version {VERSION}")
+    return bool(version == VERSION)
 
 
 def _told(path: Path, error: sqlite3.DatabaseError) -> ColdtrailError:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 from coldtrail import durable, indexes
 from coldtrail.errors import CorruptionError
+from coldtrail.filesource import FileSource
 from coldtrail.format import checkpoint
-from coldtrail.format.checkpoint import Checkpoint
-from coldtrail.format.frames import FrameError
+from coldtrail.format.checkpoint import Checkpoint, Listed
+from coldtrail.format.frames import FrameError, ReadAt
 from coldtrail.plain import Piece, Plain
 from coldtrail.state import VERSION
 
@@ -42,8 +43,7 @@ class Notes(list[str]):
 
 def nearest(plain: Plain, folder: Path, limit: int, notes: Notes) -> Iterator[Checkpoint]:
     """The checkpoints at or before the plain offset `limit`, the nearest first; one that is of no use is passed over and noted."""
-    beside = sorted((entry for entry in read_file(folder) if entry[0] <= limit), reverse=True)
-    for offset, packed in heapq.merge(beside, _sealed(plain, limit, notes), key=lambda entry: -entry[0]):
+    for offset, packed in heapq.merge(_beside(plain, folder, limit, notes), _sealed(plain, limit, notes), key=lambda entry: -entry[0]):
         try:
             found = Checkpoint.decode(packed)
         except ValueError as error:
@@ -57,6 +57,28 @@ def nearest(plain: Plain, folder: Path, limit: int, notes: Notes) -> Iterator[Ch
             notes.passed(f"{plain.generation}:{offset}", "it is that of another place")
         else:
             yield found
+
+
+def _beside(plain: Plain, folder: Path, limit: int, notes: Notes) -> Iterator[Entry]:
+    """Those up to `limit` in the file beside the open segments, the last first; read one by one, for it may hold many."""
+    try:
+        source = FileSource(folder / FILE_NAME, plain.work)
+    except FileNotFoundError:
+        return
+    with source:
+        found = [each for each in checkpoint.listed(source.read_at(0, source.size)) if each.offset <= limit]
+        yield from _read(plain, source, sorted(found, key=lambda each: -each.offset), notes)
+
+
+def _read(plain: Plain, source: ReadAt, listed: Iterable[Listed], notes: Notes) -> Iterator[Entry]:
+    """These checkpoints, one by one; a damaged one is passed over and noted."""
+    for each in listed:
+        try:
+            packed = each.read(source)
+        except FrameError as error:
+            notes.passed(f"{plain.generation}:{each.offset}", error.what)
+            continue
+        yield each.offset, packed
 
 
 def _sealed(plain: Plain, limit: int, notes: Notes) -> Iterator[Entry]:
@@ -81,14 +103,7 @@ def _listed(plain: Plain, piece: Piece, below: int, notes: Notes) -> Iterator[En
         except (CorruptionError, FrameError) as error:
             notes.append(f"{piece.name}: its checkpoints are passed over ({error})")
             return
-        for each in listed:
-            if each.offset < below:
-                try:
-                    packed = each.read(segment.source)
-                except FrameError as error:
-                    notes.passed(f"{plain.generation}:{each.offset}", error.what)
-                    continue
-                yield each.offset, packed
+        yield from _read(plain, segment.source, (each for each in listed if each.offset < below), notes)
 
 
 def sealed_entries(plain: Plain, piece: Piece) -> list[Entry]:

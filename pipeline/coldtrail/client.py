@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Self
 
-from coldtrail import durable
+from coldtrail import durable, steady
 from coldtrail.agents import agents
 from coldtrail.agents.event_log import AGENT as EVENT_LOG
 from coldtrail.agents.sources import sources
@@ -19,12 +19,16 @@ from coldtrail.catalog import SessionRow
 from coldtrail.config import Config, load_file
 from coldtrail.errors import AmbiguousError, ColdtrailError, LockedError, NotFoundError, UnverifiableError, UsageError
 from coldtrail.follow import Surroundings
+from coldtrail.format.wishes import name_digest
 from coldtrail.home import Home
 from coldtrail.layout import Layout
+from coldtrail.retention import Plan
+from coldtrail.retention.plan import Verdict as Becomes
 from coldtrail.session import Session
-from coldtrail.stage import barrier
+from coldtrail.stage import barrier, prune, thin
 from coldtrail.stage.rebuild import adopt, is_owed, rebuild
 from coldtrail.stage.verify import Verdict, verify
+from coldtrail.steady import Uptime
 from coldtrail.writer import SortableIds, Writer, log_path, state_of
 
 _PREFIX_MIN_CHARS = 4
@@ -39,13 +43,20 @@ class Settings:
     layout: Layout
     sources: tuple[Source, ...]
     config_file: Path | None  # None: there is none, the defaults hold
+    user_home: Path
+    env: Mapping[str, str] = field(repr=False)  # as it was then; agents may have been told by it where to keep their sessions
 
 
-def settings(home: str | Path | None = None, config: str | Path | None = None, *, env: Mapping[str, str] | None = None) -> Settings:
-    """Find the home and its config: argument, then environment, then config file, then default. ConfigError."""
-    env = os.environ if env is None else env
+def settings(
+    home: str | Path | None = None, config: str | Path | None = None, *, env: Mapping[str, str] | None = None, unread: bool = False
+) -> Settings:
+    """Find the home and its config: argument, then environment, then config file, then default. ConfigError.
+
+    `unread`: as if there were no config file, whatever is said of one.
+    """
+    env = dict(os.environ if env is None else env)
     user_home = Path(env.get("HOME") or Path.home())
-    file = _config_file(config, env, user_home)
+    file = None if unread else _config_file(config, env, user_home)
     data_home = Path(env["XDG_DATA_HOME"]) if env.get("XDG_DATA_HOME") else None
     said = home or env.get("COLDTRAIL_HOME")
     named = Path(said).expanduser().absolute() if said else None
@@ -54,13 +65,13 @@ def settings(home: str | Path | None = None, config: str | Path | None = None, *
     else:
         found = Config.defaults(user_home=user_home, data_home=data_home, home=named)
     layout = Layout.at(found.home, found.archive.folder)
-    return Settings(found, layout, tuple(sources(found.sources, env if found.discover else None, user_home)), file)
+    there = sources(found.sources, env if found.discover else None, user_home)
+    return Settings(found, layout, tuple(there), file, user_home, env)
 
 
-def find_sources(found: Settings, env: Mapping[str, str] | None = None) -> list[Source]:
-    """The sources as of now: an agent may have been installed since."""
-    env = os.environ if env is None else env
-    return sources(found.config.sources, env if found.config.discover else None, Path(env.get("HOME") or Path.home()))
+def find_sources(found: Settings) -> list[Source]:
+    """The sources as of now, in the surroundings that the settings were found in: an agent may have been installed since."""
+    return sources(found.config.sources, found.env if found.config.discover else None, found.user_home)
 
 
 def open_home(found: Settings) -> Home:
@@ -69,16 +80,42 @@ def open_home(found: Settings) -> Home:
 
 
 def _config_file(config: str | Path | None, env: Mapping[str, str], user_home: Path) -> Path | None:
+    place = config_place(config, env, user_home)
+    return place if config or env.get("COLDTRAIL_CONFIG") or place.exists() else None
+
+
+def config_place(config: str | Path | None, env: Mapping[str, str], user_home: Path) -> Path:
+    """Where the config file is, or would be: argument, then environment, then the usual place."""
     said = config or env.get("COLDTRAIL_CONFIG")
     if said:
         return Path(said).expanduser()
-    usual = Path(env.get("XDG_CONFIG_HOME") or user_home / ".config") / "coldtrail" / "config.toml"
-    return usual if usual.exists() else None
+    return Path(env.get("XDG_CONFIG_HOME") or user_home / ".config") / "coldtrail" / "config.toml"
+
+
+def plan(home: Home, found: Settings, *, force: bool = False) -> Plan:
+    """What these settings' retention would do now; changes nothing. `force`: mark more than a pass may."""
+    present = prune.present(home, find_sources(found))
+    suspended = steady.suspended(found.layout.clock, home.now_ms(), uptime())
+    made = prune.plan(home, found.config.retention, present, suspended=suspended, force=force)
+    keep = found.config.retention.companion_versions
+    if keep is None or suspended:
+        return made
+    return replace(made, thin=thin.plan(home, keep, present, {each.key for each in made.of(Becomes.REMOVE)}))
 
 
 def now_ms() -> int:
     """The clock that everything below is given."""
     return time.time_ns() // 1_000_000
+
+
+def uptime() -> Uptime:
+    """How long this machine has been up, sleep included, and which start that is counted from, where the system tells."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS counts sleep in the latter
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        boot = ""
+    return Uptime(boot, time.clock_gettime_ns(clock) // 1_000_000)
 
 
 def open(home: str | Path | None = None, config: str | Path | None = None) -> Trail:  # noqa: A001 - the face's word: coldtrail.open()
@@ -120,7 +157,7 @@ class Trail:
         return self._home
 
     def sessions(self, *, agent: str | None = None, state: str | None = None) -> Iterator[Session]:
-        """Every session, the latest first; only an agent's, only those `live` or `gone`."""
+        """Every session, the latest first; only an agent's, only those `live`, `gone` or `expiring`."""
         for row in self._home.catalog.sessions():
             if agent in (None, row.agent) and state in (None, row.state):
                 yield Session(self._home, row, self._around)
@@ -133,10 +170,19 @@ class Trail:
         text = str(name)
         rows = self._exact(text) or self._beginning(text)
         if not rows:
-            raise NotFoundError(f"{text}: no session has this key, id or path", hint="`coldtrail ls` shows what there is")
+            raise self._not_found(text)
         if len(rows) > 1:
             raise AmbiguousError(f"{text}: {len(rows)} sessions fit", [row.key for row in rows], hint="name one by its key")
         return Session(self._home, rows[0], self._around)
+
+    def _not_found(self, text: str) -> NotFoundError:
+        """Of one that was removed it is told where that stands."""
+        whose = (name_digest(agent, text) for agent in agents())
+        graves = [*self._home.catalog.graves(session=text), *(row for each in whose for row in self._home.catalog.graves(whose=each))]
+        if text and graves:
+            hint = f"`coldtrail journal --session {graves[0].session}` tells when and why"
+            return NotFoundError(f"{text}: this session was {graves[0].act}, and is not kept any more", hint=hint)
+        return NotFoundError(f"{text}: no session has this key, id or path", hint="`coldtrail ls` shows what there is")
 
     def _exact(self, text: str) -> list[SessionRow]:
         catalog = self._home.catalog
@@ -198,8 +244,17 @@ class Trail:
 
             trail.wait_captured(session)
         """
+        self._wait(self._barrier(session), timeout_s)
+
+    def wait_all_captured(self, timeout_s: float = 60.0) -> None:
+        """The same for all that every agent has written up to now.
+
+        trail.wait_all_captured()
+        """
+        self._wait(barrier.Barrier.everywhere(self._home, find_sources(self.settings)), timeout_s)
+
+    def _wait(self, mark: barrier.Barrier, timeout_s: float) -> None:
         end_s = time.monotonic() + timeout_s
-        mark = self._barrier(session)
         while mark.missing(self._home):
             self._capture(mark.capture)
             missing = mark.missing(self._home)
@@ -208,6 +263,17 @@ class Trail:
                 raise UnverifiableError(f"not everything is safe after {timeout_s:g} s: {'; '.join(missing)}", hint=hint)
             if missing:
                 time.sleep(_BARRIER_POLL_S)
+
+    async def await_captured(self, session: Session | str | Path, timeout_s: float = 10.0) -> None:
+        """The same for asyncio, in a thread of its own, with a home of its own."""
+        from asyncio import to_thread  # noqa: PLC0415 - most who import the library do without
+
+        name = session.key if isinstance(session, Session) else session
+        await to_thread(self._wait_elsewhere, name, timeout_s)
+
+    def _wait_elsewhere(self, name: str | Path, timeout_s: float) -> None:
+        with Trail(self.settings) as other:
+            other.wait_captured(name, timeout_s)
 
     def _barrier(self, session: Session | str | Path) -> barrier.Barrier:
         sources = find_sources(self.settings)

@@ -42,6 +42,13 @@ class Content:
         for at in range(max(start, self.held), end, _STEP_BYTES):
             yield self._live(at, min(at + _STEP_BYTES, end))
 
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """The same with the offset of each; damaged ones are left out and noted."""
+        yield from self._plain.read(start, min(end, self.held), self._gaps)
+        for at in range(max(start, self.held), end, _STEP_BYTES):
+            data = self._live(at, min(at + _STEP_BYTES, end))
+            yield at, data
+
     def _live(self, start: int, end: int) -> bytes:
         data = os.pread(self._fd, end - start, start) if self._fd is not None else b""
         if len(data) < end - start:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +28,58 @@ def step(name: str, path: Path) -> None:
         fault_hook(name, path)
 
 
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def unsynced() -> Iterator[None]:
+    """In the block this thread syncs nothing: it writes what has no final name yet, and calls `sync_all` before it gives it one."""
+    _local.unsynced = True
+    try:
+        yield
+    finally:
+        _local.unsynced = False
+
+
+def sync_all(folder: Path) -> None:
+    """Make everything below a folder durable at once, names and bytes."""
+    step("sync-all", folder)
+    with full_disk_told(folder):
+        _sync_below(folder)
+    step("synced-all", folder)
+
+
+def move_folder(folder: Path, target: Path) -> None:
+    """Give a folder its final name, which must be free; durable once the folders that hold both names are synced."""
+    step("rename", target)
+    os.rename(folder, target)
+
+
+def _sync_below(folder: Path) -> None:
+    """By one call for the whole file system where there is one (Linux), else file by file."""
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if syncfs is not None:
+            if syncfs(fd) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(folder))
+            return
+    finally:
+        os.close(fd)
+    for below, _, names in os.walk(folder, topdown=False):
+        for path in (*(Path(below) / name for name in names), Path(below)):
+            _sync_path(path)
+
+
+def _sync_path(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        sync_fd(fd, path)
+    finally:
+        os.close(fd)
+
+
 @contextlib.contextmanager
 def full_disk_told(path: Path) -> Iterator[None]:
     """Turn ENOSPC and EDQUOT into StoreFullError; every other OSError passes."""
@@ -39,6 +93,8 @@ def full_disk_told(path: Path) -> Iterator[None]:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
+    if getattr(_local, "unsynced", False):
+        return
     step("sync-folder", folder)
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -49,6 +105,8 @@ def sync_folder(folder: Path) -> None:
 
 def sync_fd(fd: int, path: Path) -> None:
     """Make a file's bytes durable (on macOS through the drive's own cache too)."""
+    if getattr(_local, "unsynced", False):
+        return
     step("sync", path)
     with full_disk_told(path):
         if hasattr(fcntl, "F_FULLFSYNC"):
@@ -61,8 +119,8 @@ def sync_fd(fd: int, path: Path) -> None:
     step("synced", path)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder of ours and its missing parents, 0700 and durable."""
+def make_folder(folder: Path, made: list[Path] | None = None) -> None:
+    """Make a folder of ours and its missing parents, 0700 and durable; each that did not exist is added to `made`."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -71,6 +129,8 @@ def make_folder(folder: Path) -> None:
         step("make-folder", each)
         with full_disk_told(each), contextlib.suppress(FileExistsError):
             os.mkdir(each, DIR_MODE)
+            if made is not None:
+                made.append(each)
         sync_folder(each.parent)
 
 
@@ -174,6 +234,16 @@ def locked(path: Path, *, wait: bool = True, note: bytes = b"") -> Iterator[None
         yield
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def locked_fd(fd: int) -> Iterator[None]:
+    """Hold a flock on an open file for the block, waiting for it."""
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def private_opener(path: str, flags: int) -> int:

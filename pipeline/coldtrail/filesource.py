@@ -30,6 +30,11 @@ class FileSource:
         self._work.bytes_read += len(data)
         return data
 
+    def forget_cached(self) -> None:
+        """Let what is read next come from the disk itself, where the system can do that."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def close(self) -> None:
         """Let the file go."""
         os.close(self._fd)

@@ -14,11 +14,13 @@ from coldtrail.errors import NotFoundError, UsageError
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
 from coldtrail.indexer import read_record
-from coldtrail.model import Event, EventType, Gap, Position, Reading, Record, RecordKind
+from coldtrail.lineage import Successors
+from coldtrail.model import Elsewhere, Event, EventType, Gap, Position, Reading, Record, RecordKind
 from coldtrail.recover import Placed, Selection, StreamReader
 from coldtrail.tail import DocumentTail, LogTail, Looks, looks
 
 _BATCH_EVENTS = 256
+_LOOK_OUT_MS = 5_000  # so often, where no daemon runs, the agent's folder is looked through for further logs of the session
 
 Stop = Callable[[], bool]  # asked whenever there is nothing new
 
@@ -59,10 +61,11 @@ class Follower:
         self._home, self._meta, self._wanted, self._types = home, meta, wanted, types
         self._agent = home.agents[meta.agent]
         self._identities = {meta.newest.number: identity}
-        self._capture = capture
+        self._capture, self._successors, self._looked_out_ms = capture, Successors(home, meta), home.now_ms()
         self.gaps: list[Gap] = []
         self._tail: LogTail | DocumentTail
         self._number = 0
+        self._replaced: set[int] = set()  # lives between those of the newest chain: no part of the history that is told
         self._running_ms: int | None = None
         self._meta_looks: Looks | None = None
         self._asked: object = None
@@ -94,20 +97,23 @@ class Follower:
             yield from self._begin()
             while (following := self._following()) is None:
                 yield from self._new()
+                self._look_out()
                 yield None
             yield from self._chosen(self._tail.finish())
             self._number = following
 
     def _first(self) -> int:
         """The newest chain's first generation; an older one where the caller has come no further."""
-        first, after = self._home.newest_chain(self._meta)[0], self._wanted.after
-        known = [each.number for each in self._meta.generations if after is not None and each.number >= after.generation]
-        return min([first, *known])
+        chain, after = self._home.newest_chain(self._meta), self._wanted.after
+        known = {each.number for each in self._meta.generations if after is not None and each.number >= after.generation}
+        self._replaced = set(range(chain[0], chain[-1])) - {*chain} - known
+        return min({chain[0], *known})
 
     def _following(self) -> int | None:
         """The next life, if there is one."""
         self._refresh()
-        return min((each.number for each in self._meta.generations if each.number > self._number), default=None)
+        later = (each.number for each in self._meta.generations if each.number > self._number)
+        return next((number for number in later if number not in self._replaced), None)
 
     def _refresh(self) -> None:
         found = self._looks_of_meta()
@@ -162,6 +168,16 @@ class Follower:
             return
         if self._asked != (live, self._meta_looks) and self._capture(self._meta.session):
             self._asked = live, self._meta_looks
+
+    def _look_out(self) -> None:
+        """Another main log of the session is where its agent goes on: it is not read here, for places in it are others."""
+        now_ms = self._home.now_ms()
+        if self._successors.may_come and now_ms - self._looked_out_ms >= _LOOK_OUT_MS:  # where no daemon runs, nobody else meets it
+            self._looked_out_ms = now_ms
+            self._capture(self._meta.session)
+        if (newer := self._successors.look()) is not None:
+            what = f"the session goes on in {newer.path} (stream {newer.stream})"
+            self.gaps.append(Elsewhere(self._number, 0, 0, what))
 
     def _chosen(self, records: Iterable[Record]) -> Iterator[Event]:
         for record in records:

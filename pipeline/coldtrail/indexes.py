@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +18,10 @@ from coldtrail import durable
 from coldtrail.agents.base import Agent
 from coldtrail.errors import CorruptionError
 from coldtrail.facts import Facts
-from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, Base, RecordIndex, Row, pack_header, pack_rows, read_file, split_file
+from coldtrail.filesource import FileSource
+from coldtrail.format.frames import Work
+from coldtrail.format.ids import IdTable, count
+from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, Base, Part, RecordIndex, Row, pack_header, pack_rows, read_file, split_file
 from coldtrail.format.segment import SegmentMeta
 from coldtrail.indexer import Indexer
 from coldtrail.model import Gap, RecordKind
@@ -24,6 +30,7 @@ from coldtrail.plain import Piece, Plain
 INDEX_NAME = "index"
 _STEP_BYTES = 4 << 20
 _RUN_ROWS = 4096  # of the index file that are read at a time
+_PARTS_HELD = 8  # of it at hand
 _RESOLVE_MAX = 50  # how often a segment may vanish under a reader before it gives up
 
 
@@ -45,14 +52,95 @@ class Run:
     start: int
     end: int
     read: Callable[[], RecordIndex]  # FileNotFoundError where the segment has been compacted away
+    ids: Callable[[], array[int] | None] = lambda: None  # see format.ids; None: it has no such table. The same error
+    keeps: bool = True  # what was read; else it is read each time
+    file: File | None = None  # of which it is a part
     _index: RecordIndex | None = None
+    _ids: array[int] | None = None
+    _newest: tuple[int | None] | None = None
 
     @property
     def index(self) -> RecordIndex:
         """The records whose last byte lies in it."""
-        if self._index is None:
-            self._index = self.read()
-        return self._index
+        if self._index is not None:
+            return self._index
+        index = self.read()
+        if self.keeps:
+            self._index = index
+        return index
+
+    @property
+    def newest_ms(self) -> int | None:
+        """The maximum of all times up to its end."""
+        if self._newest is None:
+            self._newest = (self.index.running_ms,)
+        return self._newest[0]
+
+    def having_id(self, hashed: int, known: int = 0) -> list[Row]:
+        """The records whose id has this hash, in order; none where there are only so many as are known, or the index need not be read."""
+        if self._ids is None:
+            self._ids = self.ids()
+        if self._ids is not None and count(self._ids, hashed) <= known:
+            return []
+        return [self.index.row(at) for at in self.index.having_id(hashed)]
+
+
+class File:
+    """The index file beside the open segments: read in parts, of which few are at hand, and asked for an id as one."""
+
+    def __init__(self, source: Callable[[], FileSource]) -> None:
+        self.runs: list[Run] = []
+        self._source = source
+        self._held: OrderedDict[int, RecordIndex] = OrderedDict()
+        self._table: IdTable | None = None
+        self._firsts: list[int] = []  # of each run the number of its first row
+
+    @property
+    def start(self) -> int:
+        """Where its records begin."""
+        return self.runs[0].start
+
+    @property
+    def end(self) -> int:
+        """Behind its last record."""
+        return self.runs[-1].end
+
+    def part(self, part: Part, otherwise: Callable[[RecordIndex], RecordIndex]) -> RecordIndex:
+        """The index of a part, read now or a short time ago, as `otherwise` has it."""
+        if part.at not in self._held:
+            with closing(self._source()) as source:
+                read = part.read(source)
+            self._held[part.at] = otherwise(read)
+            if len(self._held) > _PARTS_HELD:
+                self._held.popitem(last=False)
+        self._held.move_to_end(part.at)
+        return self._held[part.at]
+
+    def having_id(self, hashed: int, known: int = 0) -> list[Row]:
+        """The records whose id has this hash, in order; none where there are only so many as are known."""
+        if self._table is None:
+            hashes: array[int] = array("Q")
+            for run in self.runs:
+                self._firsts.append(len(hashes))
+                hashes.extend(run.index.id_hashes)
+            self._table = IdTable(hashes)
+        found = self._table.having(hashed)
+        return [self._row(at) for at in found] if len(found) > known else []
+
+    def _row(self, at: int) -> Row:
+        which = bisect_right(self._firsts, at) - 1
+        return self.runs[which].index.row(at - self._firsts[which])
+
+
+def by_id(runs: list[Run]) -> list[Run | File]:
+    """Whom to ask for an id, in order: instead of all the runs of a file the file."""
+    asked: list[Run | File] = []
+    for run in runs:
+        if run.file is None:
+            asked.append(run)
+        elif run.file not in asked[-1:]:
+            asked.append(run.file)
+    return asked
 
 
 def cover(plain: Plain) -> list[Piece]:
@@ -104,7 +192,7 @@ def _to_read(plain: Plain, agent: Agent, folder: Path, gaps: list[Gap] | None) -
     before: Piece | None = None
     for piece in itertools.takewhile(lambda piece: not piece.name.is_open, cover(plain)):
         read = partial(_read_index, plain, agent, piece, before, _newest(runs), gaps)
-        runs.append(Run(piece.name.start, piece.end or 0, read))
+        runs.append(Run(piece.name.start, piece.end or 0, read, partial(_read_ids, plain, piece)))
         before = piece
     start = _unfinished(plain, before)
     saved = _saved(plain, agent, folder, start, runs, gaps)
@@ -128,6 +216,11 @@ def _read_index(plain: Plain, agent: Agent, piece: Piece, before: Piece | None, 
         return made_anew(plain, agent, start, piece.end or 0, base_ms, gaps).index
 
 
+def _read_ids(plain: Plain, piece: Piece) -> array[int] | None:
+    with closing(plain.segment(piece)) as segment:
+        return segment.ids()
+
+
 def _unfinished(plain: Plain, piece: Piece | None) -> int:
     """Where the record begins that goes on behind a sealed segment: at its end, if none does."""
     if piece is None or piece.end is None:
@@ -144,11 +237,11 @@ def _known(index: RecordIndex, start: int) -> Run:
 
 
 def _newest(runs: list[Run]) -> Base:
-    """Where to ask for the maximum of the times in these runs."""
+    """Where to ask for the maximum of the times in these runs: in order, for each asks the one before it."""
     if not runs:
         return None
-    last = runs[-1]
-    return lambda: last.index.running_ms
+    before = runs[:]
+    return lambda: [run.newest_ms for run in before][-1]
 
 
 def sealed(plain: Plain, agent: Agent, gaps: list[Gap] | None) -> list[Indexed]:
@@ -181,18 +274,31 @@ def _base_ms(found: list[Indexed]) -> int | None:
 
 def _saved(plain: Plain, agent: Agent, folder: Path, start: int, before: list[Run], gaps: list[Gap] | None) -> list[Run]:
     """The runs of the index file, if it begins at `start` and the last record it claims is there."""
+    path = folder / INDEX_NAME
     try:
-        parts = split_file((folder / INDEX_NAME).read_bytes(), _RUN_ROWS)
-        last = read_file(parts[-1][1])[0] if parts else RecordIndex()
+        with closing(FileSource(path, plain.work)) as source:
+            stated, parts = split_file(source, _RUN_ROWS)
+            last = parts[-1].read(source) if parts else RecordIndex()
     except (FileNotFoundError, ValueError):
         return []
-    if not len(last) or parts[0][0] != start or not _is_there(plain, last):
+    if not len(last) or parts[0].offset != start or not _is_there(plain, last):
         return []
-    runs: list[Run] = []
-    for (offset, part), end in zip(parts, [*(offset for offset, _ in parts[1:]), last.end], strict=True):
-        newest = _newest([*before, *runs])  # a file begun behind sealed segments does not know their times
-        runs.append(Run(offset, end, partial(_read_part, plain, agent, part, end, newest, gaps)))
-    return runs
+    file = File(partial(_same_file, path, plain.work, stated))
+    for part, end in zip(parts, [*(part.offset for part in parts[1:]), last.end], strict=True):
+        newest = _newest([*before, *file.runs])  # a file begun behind sealed segments does not know their times
+        read = partial(file.part, part, partial(_part_of, plain, agent, part.offset, end, newest, gaps))
+        file.runs.append(Run(part.offset, end, read, keeps=False, file=file))
+    return file.runs
+
+
+def _same_file(path: Path, work: Work, start: int) -> FileSource:
+    """The index file again; FileNotFoundError where it begins elsewhere by now, for segments were sealed."""
+    source = FileSource(path, work)
+    with contextlib.suppress(ValueError):
+        if split_file(source, source.size)[0] == start:
+            return source
+    source.close()
+    raise FileNotFoundError(path)
 
 
 def _is_there(plain: Plain, index: RecordIndex) -> bool:
@@ -205,10 +311,11 @@ def _is_there(plain: Plain, index: RecordIndex) -> bool:
     return line.endswith(b"\n") and starts_a_line
 
 
-def _read_part(plain: Plain, agent: Agent, part: bytes, end: int, base_ms: Base, gaps: list[Gap] | None) -> RecordIndex:
-    """A part of the index file; from the bytes where a row of it is damaged."""
-    index, _ = read_file(part)
-    return index.based(base_ms) if index.end == end else made_anew(plain, agent, index.start, end, base_ms, gaps).index
+def _part_of(plain: Plain, agent: Agent, start: int, end: int, base_ms: Base, gaps: list[Gap] | None, index: RecordIndex) -> RecordIndex:
+    """A part of the index file that should hold [start, end); from the bytes where a row of it is damaged."""
+    if len(index) and (index.row(0).offset, index.end) == (start, end):
+        return index.based(base_ms)
+    return made_anew(plain, agent, start, end, base_ms, gaps).index
 
 
 def _pending_start(found: list[Indexed], at: int) -> int:

@@ -12,6 +12,7 @@ _ID = re.compile(r"[0-9a-f]{16}")
 _OPEN = re.compile(r"([0-9]{16})\.open\.jsonl\.zst")
 _SEALED = re.compile(r"([0-9]{16})-([0-9]{16})\.jsonl\.zst")
 TEMP_PREFIX = ".tmp-"  # every unfinished file of ours starts so, and lies in a folder of ours
+RESTORE_TEMP_PREFIX = f"{TEMP_PREFIX}restore-"  # one on its way to an agent: it may have an old mtime, and its holder has a lock on it
 
 
 def safe_name(name: str) -> str:
@@ -31,9 +32,14 @@ def safe_name(name: str) -> str:
 
 def check_id(text: str) -> str:
     """Give back a stream's or session's id (16 hex digits); ValueError for anything else."""
-    if not _ID.fullmatch(text):
+    if not is_id(text):
         raise ValueError(f"not an id of coldtrail: {text!r}")
     return text
+
+
+def is_id(text: str) -> bool:
+    """Whether it is written as the ids of streams, sessions and hosts are."""
+    return _ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,31 @@ class Layout:
         return self.home / "journal.jsonl"
 
     @property
+    def clock(self) -> Path:
+        """What the clock said when somebody last looked; see `steady`."""
+        return self.home / "clock"
+
+    @property
+    def aside(self) -> Path:
+        """Agents' own files on their way out: for each a link, named by its stream, that leads to where it waits."""
+        return self.home / "aside"
+
+    @property
+    def schedule(self) -> Path:
+        """What the service remembers from one run to the next: when its rare jobs last ran, and whether it was told to pause."""
+        return self.home / "schedule.json"
+
+    @property
+    def state(self) -> Path:
+        """How the daemon is, as it says itself."""
+        return self.home / "state.json"
+
+    @property
+    def control(self) -> Path:
+        """The socket on which the daemon takes requests."""
+        return self.home / "control"
+
+    @property
     def store(self) -> Path:
         """The open segments."""
         return self.home / "store"
@@ -130,9 +161,14 @@ class Layout:
         return f"{check_id(host)}/{safe_name(source)}"
 
     @classmethod
+    def stream_key(cls, host: str, source: str, stream: str) -> str:
+        """A stream's folder in the archive, as a key."""
+        return f"{cls.source_key(host, source)}/{check_id(stream)}"
+
+    @classmethod
     def generation_key(cls, host: str, source: str, stream: str, generation: int) -> str:
         """A generation's folder in the archive, as a key."""
-        return f"{cls.source_key(host, source)}/{check_id(stream)}/{generation:06d}"
+        return f"{cls.stream_key(host, source, stream)}/{generation:06d}"
 
     @classmethod
     def manifest_key(cls, host: str, source: str, session: str) -> str:

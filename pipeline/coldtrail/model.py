@@ -42,7 +42,6 @@ class Relation(StrEnum):
 
     CONTINUES = "continues"  # the writer made the file again without its head
     REPLACES = "replaces"  # rewritten, truncated, exchanged
-    MOVED = "moved"  # the same bytes went on at another path, where that could not be proven at once
     RESTORED = "restored"  # coldtrail put the file back, joined from several generations
 
 
@@ -93,7 +92,7 @@ class Reading:
     cwd: str | None = None  # the folder that the record says it was written in
 
 
-_POSITION = re.compile(r"(\d+):(\d+)\.(\d+)")
+_POSITION = re.compile(r"(-?\d+):(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -104,7 +103,7 @@ class Position:
     True
     """
 
-    generation: int
+    generation: int  # below 0: of a log that this one goes on from
     offset: int  # of the record, in bytes
     k: int = 0  # the k-th event of that record
 
@@ -139,6 +138,10 @@ class Gap:
     start: int
     end: int
     what: str
+
+
+class Elsewhere(Gap):
+    """A gap where nothing of ours is damaged: what is missing stands elsewhere, or nowhere any more, as `what` says."""
 
 
 def instant_text(ms: int | None) -> str | None:

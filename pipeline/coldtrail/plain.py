@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -94,6 +95,12 @@ class SegmentFile:
             return footer.index(self._source)
         except FrameError as error:
             raise CorruptionError(self._source.label, error.offset, error.what) from error
+
+    def ids(self) -> array[int] | None:
+        """A sealed segment's table of ids; None where it has none, or that is damaged: then the index tells."""
+        with contextlib.suppress(CorruptionError, FrameError):
+            return self.footer().ids(self._source)
+        return None
 
     @property
     def source(self) -> Opened:

@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from coldtrail import indexes
+from coldtrail import checkpoints, indexes
 from coldtrail.agents.base import Agent
+from coldtrail.checkpoints import Notes
 from coldtrail.content import Content
 from coldtrail.errors import AmbiguousError, CorruptionError, NotFoundError
+from coldtrail.format.checkpoint import Checkpoint
 from coldtrail.format.index import RecordIndex, Row, id_hash
 from coldtrail.format.lines import LineSplitter, read_line
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
 from coldtrail.indexer import read_record, row_of
-from coldtrail.indexes import Run
+from coldtrail.indexes import File, Run
 from coldtrail.model import Event, Gap, Position, Reading, Record, RecordKind
 from coldtrail.moments import Instant, Moment, RecordId, RecordNumber
+from coldtrail.plain import Plain
 
 _STEP_BYTES = 1 << 20
 _RESOLVE_MAX = 50  # how often a segment may vanish under a reader before it gives up
@@ -75,12 +78,14 @@ class StreamReader:
 
     def __init__(self, home: Home, meta: StreamMeta, *, generation: int | None = None, held_only: bool = False) -> None:
         """`held_only`: without the live file, and without an unfinished last line."""
-        self._home, self.meta, self._held_only = home, meta, held_only
+        self.home, self.meta, self.held_only = home, meta, held_only
         self.agent: Agent = home.agents[meta.agent]
         self.gaps: list[Gap] = []
+        self.base: list[object] = []  # which parts of other logs are read before it, see lineage
         self.chain = list(home.newest_chain(meta)) if generation is None else [each.number for each in meta.chain(generation)]
         self._contents: dict[int, Content] = {}
         self._runs: dict[int, tuple[list[Run], int]] = {}  # of each generation, and where the last indexed record ends
+        self._askable: dict[int, tuple[list[Run], list[Run | File]]] = {}
         self._asides: list[StreamReader] = []
 
     def close(self) -> None:
@@ -90,13 +95,18 @@ class StreamReader:
         for content in self._contents.values():
             content.close()
         self._contents.clear()
+        self._runs, self._askable = {}, {}  # who holds what was made of it need not hold these
 
     def aside(self) -> StreamReader:
         """Another reader of the same records, so that this one keeps its place in them; it is closed with this one."""
-        aside = StreamReader(self._home, self.meta, generation=self.chain[-1], held_only=self._held_only)
+        aside = StreamReader(self.home, self.meta, generation=self.chain[-1], held_only=self.held_only)
         aside.gaps, aside._runs = self.gaps, self._runs
         self._asides.append(aside)
         return aside
+
+    def again(self) -> StreamReader:
+        """Another reader of the same generations, as they are by then; for who goes on when this one is closed."""
+        return StreamReader(self.home, self.meta, generation=self.chain[-1], held_only=self.held_only)
 
     def __enter__(self) -> Self:
         return self
@@ -107,9 +117,22 @@ class StreamReader:
     def content(self, number: int) -> Content:
         """A generation's bytes by place."""
         if number not in self._contents:
-            live = Path(self.meta.path) if number == self.meta.newest.number and not self._held_only else None
-            self._contents[number] = Content(self._home.plain(self.meta, number), self.gaps, live)
+            live = Path(self.meta.path) if number == self.meta.newest.number and not self.held_only else None
+            self._contents[number] = Content(self.plain(number), self.gaps, live)
         return self._contents[number]
+
+    def plain(self, number: int) -> Plain:
+        """A generation's bytes as segments hold them."""
+        return self.home.plain(self.meta, number)
+
+    def checkpoints(self, number: int, limit: int, notes: Notes) -> Iterator[Checkpoint]:
+        """The checkpoints of a generation at or before `limit`, the nearest first, with the same before it as now."""
+        folder = self.home.layout.generation(self.meta.stream, number)
+        for found in checkpoints.nearest(self.plain(number), folder, limit, notes):
+            if found.small.get("base", []) == self.base:
+                yield found
+            else:
+                notes.passed(f"{number}:{found.offset}", "when it was made, other logs came before this one, or more or less of them")
 
     def raw(self) -> Iterator[bytes]:
         """Every byte of the chain, joined, and what the live file has beyond it; CorruptionError at a damaged place."""
@@ -131,18 +154,47 @@ class StreamReader:
 
     def rows(self, wanted: Selection) -> Iterator[tuple[int, Row]]:
         """The index rows selected, each with its generation; no index is read that holds none of them."""
-        hashed = id_hash(wanted.id) if wanted.id else None
+        if wanted.id:
+            found = reversed(list(self.having_id(id_hash(wanted.id))))
+            yield from ((number, row) for number, row in found if wanted.mask is None or row.mask & wanted.mask)
+            return
         for number in self.chain:
             if wanted.until is not None and number > wanted.until.generation:
                 return
-            for index in self._indexes(number, 0 if hashed else _lower(wanted, number)):
+            for index in self._indexes(number, _lower(wanted, number)):
                 first, last, ends = _range(index, wanted, number)
-                for at in index.having_id(hashed) if hashed else range(first, last):
+                for at in range(first, last):
                     row = index.row(at)
                     if wanted.mask is None or row.mask & wanted.mask:
                         yield number, row
                 if ends:
                     return
+
+    def having_id(self, hashed: int, own: Position | None = None) -> Iterator[tuple[int, Row]]:
+        """The rows whose id has this hash, each with its generation, the last one first; few indexes are read for it.
+
+        `own`: where a record of that id is known to end; where it is the only one in its segment it is left out.
+        """
+        for number in reversed(self.chain):
+            yield from ((number, row) for row in self._having_id(number, hashed, own if own and own.generation == number else None))
+
+    def _having_id(self, number: int, hashed: int, own: Position | None) -> list[Row]:
+        for _ in range(_RESOLVE_MAX):
+            with contextlib.suppress(FileNotFoundError):
+                rows: list[Row] = []
+                for run in self._asked_for_ids(number):
+                    is_there = own is not None and run.start < own.offset <= run.end
+                    rows += reversed(run.having_id(hashed, int(is_there)))
+                return rows
+            self._forget(number)
+        raise CorruptionError(f"stream {self.meta.stream}, generation {number}", 0, "its segments keep vanishing")
+
+    def _asked_for_ids(self, number: int) -> list[Run | File]:
+        """Whom to ask for an id, the last first."""
+        runs = self._known_runs(number)[0]
+        if self._askable.get(number, (None,))[0] is not runs:
+            self._askable[number] = runs, indexes.by_id(runs)[::-1]
+        return self._askable[number][1]
 
     def _indexes(self, number: int, begin: int = 0) -> Iterator[RecordIndex]:
         """The indexes of a generation's runs that end behind `begin`, in order, whatever is compacted meanwhile."""
@@ -169,10 +221,10 @@ class StreamReader:
     def _known_runs(self, number: int) -> tuple[list[Run], int]:
         if number not in self._runs:
             if self.meta.is_log:
-                folder = self._home.layout.generation(self.meta.stream, number)
-                runs, end = indexes.to_read(self._home.plain(self.meta, number), self.agent, folder, self.gaps)
+                folder = self.home.layout.generation(self.meta.stream, number)
+                runs, end = indexes.to_read(self.plain(number), self.agent, folder, self.gaps)
                 content = self.content(number)  # opened after the index was read, so that it has all that this names
-                if not self._held_only:
+                if not self.held_only:
                     runs.append(self._tail(content, runs, end))
             else:
                 document = self._document(self.content(number))
@@ -205,10 +257,13 @@ class StreamReader:
     def _tail(self, content: Content, runs: list[Run], start: int) -> Run:
         """What no index knows yet: the unfinished record, and what the live file has beyond it."""
         before = runs[-1] if runs else None
-        index = RecordIndex((lambda: before.index.running_ms) if before is not None else None, start)
-        splitter = LineSplitter(start)
-        for at in range(start, content.end, _STEP_BYTES):
-            for record in splitter.feed(content.get(at, min(at + _STEP_BYTES, content.end))):
+        index = RecordIndex((lambda: before.newest_ms) if before is not None else None, start)
+        splitter, behind = LineSplitter(start), start
+        for offset, data in content.pieces(start, content.end):
+            if offset != behind:  # behind a gap a new line is waited for
+                splitter = LineSplitter(offset)
+            behind = offset + len(data)
+            for record in splitter.feed(data):
                 index.add(row_of(record, read_record(self.agent, record)))
         for record in splitter.finish():
             index.add(row_of(record, read_record(self.agent, record)))

@@ -21,7 +21,11 @@ class Recovered:
 
     @property
     def state(self) -> State:
-        """The state: `messages()`, `pending`, `environment`, `metadata()` and the rest."""
+        """The state: `messages()`, `pending`, `environment`, `metadata()` and the rest.
+
+        What a checkpoint stands for of the messages is read from the log when they are asked for, also when the trail is closed.
+        Where the log is damaged there, the state is recovered anew without that checkpoint, and `gaps` and `notes` tell.
+        """
         return self.recovery.state
 
     @property
@@ -55,6 +59,7 @@ class Recovered:
 
     def to_json(self) -> dict[str, object]:
         """As `state --json` shows it, with the whole document."""
+        state = dict(self.document())  # first: what is said besides may change when the conversation is read
         return {
             "key": self.key,
             "id": self.id,
@@ -67,7 +72,7 @@ class Recovered:
             "differing": [str(position) for position in self.recovery.differing],
             "notes": list(self.recovery.notes),
             "gaps": [{"generation": gap.generation, "start": gap.start, "end": gap.end, "what": gap.what} for gap in self.gaps],
-            "state": dict(self.document()),
+            "state": state,
         }
 
 

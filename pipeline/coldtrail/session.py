@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from coldtrail.catalog import Catalog, SessionRow
 from coldtrail.choice import When, moment_of, select, types_of
-from coldtrail.errors import AmbiguousError, NotFoundError, UsageError
+from coldtrail.errors import AmbiguousError, CorruptionError, NotFoundError, UsageError
 from coldtrail.follow import ALONE, Follower, Stop, Surroundings, afollow, follow
 from coldtrail.format import lines
 from coldtrail.format.frames import Work
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
+from coldtrail.lineage import newest_first, whole
 from coldtrail.model import Event, EventType, Gap, Position, Role, instant_text
 from coldtrail.moments import Instant
 from coldtrail.recover import Placed, StreamReader
@@ -23,10 +25,12 @@ from coldtrail.recovered import Recovered
 from coldtrail.recovery import Plan as RecoveryPlan
 from coldtrail.recovery import Recovery, document, recover
 from coldtrail.recovery import plan as plan_recovery
-from coldtrail.stage import fork, pin
+from coldtrail.sessions import tags_of
+from coldtrail.stage import fork, wish
 from coldtrail.stage.fork import ForkPlan
 from coldtrail.stage.restore import Mtime, Passed, Restored, RestorePlan, Wish, carry_out, chain_of, plan_restore
 from coldtrail.state import State
+from coldtrail.uncaptured import uncaptured
 
 _T = TypeVar("_T")
 
@@ -90,7 +94,7 @@ class Session:
             "stored_bytes": row.stored_bytes,
             "state": row.state,
             "pinned": bool(row.pinned),
-            "tags": lines.loads(row.tags.encode()),
+            "tags": list(tags_of(row)),
             "paths": lines.loads(row.paths.encode()),
             "host": row.host,
             "source": row.source,
@@ -116,14 +120,14 @@ class Session:
 
         `types` are words of EventType; `since` and `until` are inclusive; `after` is a position or one of the agent's
         ids, exclusive; `stream` is a child's stream id or path, else the main log is read. Damaged ranges are left out
-        and noted in `gaps`. UsageError, NotFoundError, AmbiguousError.
+        and noted in `gaps`; of a log that goes on from a part of another one (Codex) only its own are told, and `recover` counts
+        both. UsageError, NotFoundError, AmbiguousError.
 
             for event in session.events(types={"tool_completed"}, since="2h"):
                 print(event.position, event.data["output"])
         """
         wanted_types = types_of(types)
-        with self.reader(stream) as reader:
-            self.gaps = reader.gaps
+        with self._reading(stream) as reader:
             some = wanted_types or frozenset(EventType)  # bytes that hold no event are not read
             selection = select(reader, self._home.now_ms(), some, since, until, after)
             left = limit
@@ -145,8 +149,7 @@ class Session:
         stream: str | None = None,
     ) -> Iterator[Placed]:
         """Its records with their bytes, chosen as events are; damaged ones too, unless only some `types` are wanted."""
-        with self.reader(stream) as reader:
-            self.gaps = reader.gaps
+        with self._reading(stream) as reader:
             selection = select(reader, self._home.now_ms(), types_of(types), since, until, after)
             for placed in reader.placed(selection):
                 if selection.after is None or placed.position > selection.after:
@@ -166,8 +169,9 @@ class Session:
 
         A file that is made again, or rewritten, goes on in the next generation, from its first byte: positions tell, and the
         stream's metadata how the two relate. What the agent takes back before it was captured is noted in `gaps`, and read
-        again as it is now. `after` a position of an older generation reads all since. `stop` is asked whenever there is
-        nothing new, every `poll_s` seconds. Where no daemon runs, a file that was made again is captured by this call.
+        again as it is now; that the session goes on in another log, as a reverted Codex thread does, is noted there too. `after` a
+        position of an older generation reads all since. `stop` is asked whenever there is nothing new, every `poll_s` seconds.
+        Where no daemon runs, a file that was made again is captured by this call.
 
             for event in session.follow(types={"tool_completed"}):
                 print(event.position, event.data["output"])
@@ -201,18 +205,53 @@ class Session:
 
     def raw(self, stream: str | None = None) -> Iterator[bytes]:
         """The bytes of its main log, or of another stream; CorruptionError at a damaged place."""
-        with self.reader(stream) as reader:
+        with self._reading(stream) as reader:
             yield from reader.raw()
+
+    @contextlib.contextmanager
+    def _reading(self, stream: str | None) -> Iterator[StreamReader]:
+        """A reader for the block, its gaps noted; NotFoundError where what it misses went with the session."""
+        with self.reader(stream) as reader:
+            self.gaps = reader.gaps
+            with self._removal_told():
+                yield reader
+
+    @contextlib.contextmanager
+    def _removal_told(self) -> Iterator[None]:
+        """A session that is removed while it is read is not damaged, and what was read of it may not be all."""
+        try:
+            yield
+        except CorruptionError as error:
+            if self._is_removed():
+                raise self._removed() from error
+            raise
+        if self._is_removed():
+            raise self._removed()
+
+    def _is_removed(self) -> bool:
+        return self._home.catalog.session(self.key) is None and bool(self._home.catalog.graves(session=self.key))
+
+    def _removed(self) -> NotFoundError:
+        return NotFoundError(f"session {self.key}: it was removed", hint=f"`coldtrail journal --session {self.key}` tells when and why")
 
     def reader(self, stream: str | None = None) -> StreamReader:
         """Its main log (or another stream, by id or path), open for reading. Close it after use."""
-        return StreamReader(self._home, self._stream(stream))
+        return self._open(self._stream(stream))
+
+    def _open(self, meta: StreamMeta) -> StreamReader:
+        """A reader that tells, too, what the agent has written and nobody has captured."""
+        reader = StreamReader(self._home, meta)
+        if (lacking := uncaptured(self._home, meta)) is not None:
+            reader.gaps.append(lacking)
+        return reader
 
     def _stream(self, name: str | None) -> StreamMeta:
         metas = self.streams()
+        if not metas and self._is_removed():
+            raise self._removed()
         if name is None:
             mains = [meta for meta in metas if meta.role is Role.MAIN]
-            chosen = sorted(mains or metas, key=lambda meta: (meta.gone_ms is not None, not meta.is_log))
+            chosen = newest_first(self._home, sorted(mains or metas, key=lambda meta: (meta.gone_ms is not None, not meta.is_log)))
         else:
             chosen = [meta for meta in metas if name == meta.stream or meta.path == os.path.abspath(name) or Path(meta.path).name == name]
         if not chosen:
@@ -249,17 +288,23 @@ class Session:
         """Where `recover` would begin and how much it would read, without reading it. Moments are as there."""
         with self._reader_at(at if before is None else before, stream) as reader:
             until, empty = self._until(reader, at, before)
-            return RecoveryPlan(None, None, 0, 0, 0) if empty else plan_recovery(self._home, reader, until)
+            if empty:
+                return RecoveryPlan(None, None, 0, 0, 0)
+            with whole(reader) as logs:
+                return plan_recovery(logs, until)
 
     def _recover(self, at: When | Position | None, before: When | Position | None, stream: str | None, *, verify: bool) -> Recovery:
         with self._reader_at(at if before is None else before, stream) as reader:
             until, empty = self._until(reader, at, before)
-            return recover(self._home, reader, until, verify=verify) if not empty else Recovery(State(), None, None, 0)
+            if empty:
+                return Recovery(State(), None, None, 0)
+            with self._removal_told(), whole(reader) as logs:
+                return recover(logs, until, verify=verify)
 
     def _recovered(self, recovery: Recovery, stream: str | None) -> Recovered:
         def read(recovery: Recovery) -> Mapping[str, object]:
-            with self._reader_at(recovery.position, stream) as reader:
-                return document(reader, recovery)
+            with self._reader_at(recovery.position, stream) as reader, whole(reader) as logs:
+                return document(logs, recovery)
 
         return Recovered(self.key, self.id, recovery, read)
 
@@ -268,7 +313,7 @@ class Session:
         meta, moment = self._stream(stream), moment_of(when, self._home.now_ms())
         named = moment.generation if isinstance(moment, Position) else None
         if named is None or named in self._home.newest_chain(meta):
-            return StreamReader(self._home, meta)
+            return self._open(meta) if moment is None or isinstance(moment, Instant) else StreamReader(self._home, meta)
         if named not in (each.number for each in meta.generations):
             raise NotFoundError(f"{moment}: there is no generation {named}")
         return StreamReader(self._home, meta, generation=named)
@@ -343,4 +388,13 @@ class Session:
 
     def pin(self, *, pinned: bool = True) -> None:
         """Keep it whatever retention says; `pinned=False` lifts that."""
-        self._row = pin.set_pin(self._home, self._row, pinned=pinned)
+        self._row = wish.set_pin(self._home, self._row, pinned=pinned)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The words by which retention's rules may know it."""
+        return tags_of(self._row)
+
+    def tag(self, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
+        """Give it tags, and take others away."""
+        self._row = wish.set_tags(self._home, self._row, add=add, remove=remove)

@@ -2,33 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterable
+from contextlib import closing
 
 from coldtrail.catalog import SessionRow, StreamRow
 from coldtrail.errors import ColdtrailError
 from coldtrail.facts import Facts
 from coldtrail.format import lines
 from coldtrail.format.frames import FrameError
-from coldtrail.format.manifest import Manifest
+from coldtrail.format.manifest import Manifest, OtherVersionError, has_checksum
+from coldtrail.format.wishes import End, Mark, Wishes
 from coldtrail.home import Home
 from coldtrail.model import Role
+from coldtrail.store import NEWER
 
 MANIFEST_MAX_BYTES = 64 << 20
 
 
 def read_manifest(home: Home, source: str, session: str, host: str = "") -> Manifest:
     """A session's manifest; an empty one where there is none yet, ColdtrailError where it is damaged."""
-    key = home.layout.manifest_key(host or home.host, source, session)
+    return find_manifest(home, source, session, host) or Manifest(session)
+
+
+def find_manifest(home: Home, source: str, session: str, host: str = "") -> Manifest | None:
+    """A session's manifest; None where there is none yet, ColdtrailError where it is damaged."""
     try:
-        opened = home.archive.open(key)
-    except FileNotFoundError:
-        return Manifest(session)
-    try:
-        return Manifest.decode(opened.read_at(0, MANIFEST_MAX_BYTES))
+        data = _manifest_bytes(home, source, session, host)
+        return None if data is None else Manifest.decode(data)
     except (ValueError, FrameError) as error:
-        raise ColdtrailError(f"{opened.label}: {error}", hint="run `coldtrail verify`") from error
-    finally:
-        opened.close()
+        hint = NEWER if isinstance(error, OtherVersionError) else "run `coldtrail rebuild`: it writes it anew"
+        raise ColdtrailError(f"{manifest_label(home, source, session, host)}: {error}", hint=hint) from error
+
+
+def read_unproven_manifest(home: Home, source: str, session: str, host: str = "") -> Manifest:
+    """What can still be read of a damaged manifest."""
+    with contextlib.suppress(ValueError, FrameError):
+        data = _manifest_bytes(home, source, session, host)
+        return Manifest(session) if data is None else Manifest.decode(data, unproven=True)
+    return Manifest(session)
+
+
+def manifest_has_checksum(home: Home, source: str, session: str, host: str = "") -> bool:
+    """Whether a manifest that is not damaged would be known by it if it were; True too where there is none."""
+    data = _manifest_bytes(home, source, session, host)
+    return data is None or has_checksum(data)
+
+
+def manifest_label(home: Home, source: str, session: str, host: str = "") -> str:
+    """A manifest's name in messages."""
+    return f"archive/{home.layout.manifest_key(host or home.host, source, session)}"
+
+
+def _manifest_bytes(home: Home, source: str, session: str, host: str) -> bytes | None:
+    try:
+        opened = home.archive.open(home.layout.manifest_key(host or home.host, source, session))
+    except FileNotFoundError:
+        return None
+    with closing(opened):
+        return opened.read_at(0, MANIFEST_MAX_BYTES)
 
 
 def write_manifest(home: Home, source: str, manifest: Manifest, host: str = "") -> None:
@@ -42,14 +75,15 @@ def refresh(home: Home, session: str) -> SessionRow | None:
     if not streams:
         return None
     old = home.catalog.session(session)
-    pinned, tags = (old.pinned, old.tags) if old else _wishes(home, streams[0].source, session)
-    row = describe(streams, home.host, pinned, tags)
+    wishes = wishes_of(old) if old else read_manifest(home, streams[0].source, session).wishes
+    row = describe(streams, old.host if old else home.host, wishes)
     home.catalog.put(row)
     return row
 
 
-def describe(streams: list[StreamRow], host: str, pinned: int, tags: str) -> SessionRow:
+def describe(streams: list[StreamRow], host: str, wishes: Wishes) -> SessionRow:
     """What `ls` shows of a session of these streams, the main log first."""
+    mark = wishes.mark if wishes.mark is not None and wishes.mark.holds_for(ends_of(streams)) else None  # growth lifts it
     mains = [row for row in streams if row.role == Role.MAIN]
     logs = mains or [row for row in streams if row.is_log] or streams
     facts = merged(logs[0])
@@ -70,14 +104,26 @@ def describe(streams: list[StreamRow], host: str, pinned: int, tags: str) -> Ses
         + sum(each.damaged for row, each in zip((r for r in streams if r.is_log), times, strict=True) if row is not logs[0]),
         bytes=sum(row.plain_bytes for row in streams),
         stored_bytes=sum(row.stored_bytes for row in streams),
-        state="live" if any(row.gone_ms is None for row in (mains or streams)) else "gone",
-        pinned=pinned,
-        tags=tags,
+        state="expiring" if mark else "live" if any(row.gone_ms is None for row in (mains or streams)) else "gone",
+        pinned=int(wishes.pinned),
+        tags=lines.dumps(list(wishes.tags)).decode(),
         paths=lines.dumps(paths).decode(),
         parents=lines.dumps(facts.parents).decode(),
         orphan=int(not mains),
         grew_ms=max(row.grew_ms for row in streams),
+        held_until_ms=wishes.held_until_ms,
+        mark=lines.dumps(mark.to_json(), sort=True).decode() if mark else "",
     )
+
+
+def ends_of(streams: Iterable[StreamRow]) -> tuple[End, ...]:
+    """How far each stream is held."""
+    return tuple(sorted((row.stream, row.generation, row.held) for row in streams))
+
+
+def wishes_of(row: SessionRow) -> Wishes:
+    """What is asked for a session, as its row has it."""
+    return Wishes(bool(row.pinned), tags_of(row), row.held_until_ms, Mark.from_json(lines.loads(row.mark.encode())) if row.mark else None)
 
 
 def merged(row: StreamRow) -> Facts:
@@ -99,6 +145,14 @@ def tags_of(row: SessionRow) -> tuple[str, ...]:
     return tuple(str(tag) for tag in value) if isinstance(value, list) else ()
 
 
-def _wishes(home: Home, source: str, session: str) -> tuple[int, str]:
-    manifest = read_manifest(home, source, session)
-    return int(manifest.pinned), lines.dumps(list(manifest.tags)).decode()
+def parents_of(row: SessionRow) -> tuple[str, ...]:
+    """The agent's ids of the sessions that one needs to be whole."""
+    value = lines.loads(row.parents.encode())
+    return tuple(str(parent) for parent in value) if isinstance(value, list) else ()
+
+
+def take_wishes(home: Home, session: str, manifest: Manifest) -> None:
+    """Let a session's row have the wishes that stand in its manifest."""
+    row = home.catalog.session(session)
+    if row is not None and wishes_of(row) != manifest.wishes:
+        home.catalog.put(describe(home.catalog.streams_of(session), row.host, manifest.wishes))

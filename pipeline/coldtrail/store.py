@@ -16,10 +16,11 @@ from coldtrail.filesource import FileSource
 from coldtrail.format import frames
 from coldtrail.format.frames import FrameError, TornFrameError
 from coldtrail.format.growing import read_growing
-from coldtrail.format.manifest import Stamp, StreamMeta
+from coldtrail.format.manifest import OtherVersionError, Stamp, StreamMeta, has_checksum
 from coldtrail.layout import Layout, SegmentName, check_id
 
 DAMAGED_SUFFIX = ".damaged"  # an open segment that was set aside: kept for people, read by nobody
+NEWER = "a newer coldtrail has written it: update this one"
 ROLL_FRAMES = 4096  # an open segment of more frames than this is slow to walk
 
 
@@ -36,6 +37,12 @@ class Store:
                 with contextlib.suppress(ValueError):
                     yield check_id(entry.name)
 
+    def names(self, stream: str) -> list[str]:
+        """What is in a stream's folder; nothing where there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.listdir(self._layout.stream(stream))
+        return []
+
     def meta(self, stream: str) -> StreamMeta | None:
         """A stream's meta.json; None where there is none, ColdtrailError where it is damaged."""
         path = self._layout.meta(stream)
@@ -43,8 +50,16 @@ class Store:
             return StreamMeta.decode(path.read_bytes())
         except FileNotFoundError:
             return None
+        except OtherVersionError as error:
+            raise ColdtrailError(f"{path}: {error}", hint=NEWER) from error
         except ValueError as error:
-            raise ColdtrailError(f"{path}: {error}", hint="run `coldtrail verify`, then `coldtrail rebuild`") from error
+            raise ColdtrailError(f"{path}: {error}", hint="run `coldtrail rebuild`: it writes it anew from what else is known") from error
+
+    def meta_has_checksum(self, stream: str) -> bool:
+        """Whether a meta.json that can be read would be known as damaged if it were; those of an earlier coldtrail would not."""
+        with contextlib.suppress(FileNotFoundError):  # removed since it was read
+            return has_checksum(self._layout.meta(stream).read_bytes())
+        return True
 
     def write_meta(self, meta: StreamMeta) -> None:
         """Give a stream's meta.json new content, durably."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from coldtrail.home import Home
 from coldtrail.layout import Layout
 from coldtrail.model import EventType, Position
 from coldtrail.recover import Selection, StreamReader
+from coldtrail.session import Session
+from coldtrail.stage.checkpoint import Policy, advance
+from coldtrail.stage.checkpoint import due as due_checkpoints
 from coldtrail.stage.compact import Compactor, due
 from coldtrail.stage.restore import Wish, carry_out, plan_restore
 from coldtrail.stage.scan import Scanner
@@ -58,7 +62,7 @@ def opened(home: Path) -> Home:
 
 
 def sources(root: Path) -> list[Source]:
-    return [Source("claude-code", agent("claude-code"), root)]
+    return [Source("claude-code", agent("claude-code"), root), Source("mine", agent("event-log"), root.with_name("events"))]
 
 
 def capture(root: Path, home: Path, _: int) -> Figures:
@@ -118,12 +122,39 @@ def last(_root: Path, home: Path, count: int) -> Figures:
         return {"frames": trail.work.frames_decoded, "bytes_read": trail.work.bytes_read, "events": len(found)}
 
 
+def checkpoint(_root: Path, home: Path, _: int) -> Figures:
+    """Every checkpoint that is due."""
+    with opened(home) as trail:
+        return {"made": sum(advance(trail, row, Policy()) for row in list(due_checkpoints(trail, Policy())))}
+
+
+def recover(_root: Path, home: Path, count: int) -> Figures:
+    """The state at the end of the one session there is, `count` times: the medians; then what its messages cost besides, once."""
+    with opened(home) as trail:
+        (row,) = trail.catalog.sessions()
+        session, wall, cpu = Session(trail, row), list[float](), list[float]()
+        found = session.recover()
+        for _ in range(count):
+            trail.work.frames_decoded = trail.work.bytes_read = 0
+            began, spent = time.perf_counter(), time.process_time()
+            found = session.recover()
+            wall.append(time.perf_counter() - began)
+            cpu.append(time.process_time() - spent)
+        figures = {"recover_seconds": statistics.median(wall), "recover_cpu_seconds": statistics.median(cpu), "replayed": found.replayed}
+        figures |= {"frames": trail.work.frames_decoded, "bytes_read": trail.work.bytes_read, "recover_peak_bytes": peak_bytes()}
+        began = time.perf_counter()
+        messages = len(found.state.messages())
+        return {**figures, "messages": messages, "messages_seconds": time.perf_counter() - began, "from": int(found.checkpoint is not None)}
+
+
 VERBS: dict[str, Callable[[Path, Path, int], Figures]] = {
     "capture": capture,
     "compact": compact,
     "restore": restore,
     "grow": grow,
     "last": last,
+    "checkpoint": checkpoint,
+    "recover": recover,
 }
 
 

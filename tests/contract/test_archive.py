@@ -81,6 +81,20 @@ def test_a_missing_file_is_an_error_to_open_and_none_to_remove(archive: Archive)
     archive.remove(KEY)
 
 
+def test_a_folder_goes_with_those_below_it_and_only_when_no_file_is_left(archive: Archive) -> None:
+    put(archive, KEY, b"hello")
+    top = KEY.rpartition("/")[0].rpartition("/")[0]
+    with pytest.raises(OSError, match="not empty"):
+        archive.remove_folder(top)
+    assert content(archive, KEY) == b"hello"
+    archive.remove(KEY)
+    (archive.staging(KEY) / ".tmp-left").write_bytes(b"torn")
+    for _ in range(2):
+        archive.remove_folder(top)
+        assert archive.names(top) == []
+        assert list(archive.walk()) == []
+
+
 def test_an_open_file_stays_readable_when_it_is_removed(archive: Archive) -> None:
     put(archive, KEY, b"hello")
     opened = archive.open(KEY)

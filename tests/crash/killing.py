@@ -40,8 +40,10 @@ def _run(step: int, work: Callable[[], object], ledger: Ledger | None) -> None:
     if ledger is not None:
         os.fsync = lambda fd: ledger.sync(fd if isinstance(fd, int) else fd.fileno())
 
-    def hook(_name: str, _path: Path) -> None:
+    def hook(name: str, path: Path) -> None:
         nonlocal left
+        if name == "synced-all" and ledger is not None:
+            ledger.sync_all(path)
         left -= 1
         if left == 0:
             if ledger is not None:

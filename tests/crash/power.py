@@ -14,26 +14,29 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sizes: dict[int, int] = {}  # by inode
-        self._names: dict[str, set[str]] = {}  # by folder
+        self._names: dict[int, set[str]] = {}  # by the folder's inode, for a folder may get another name
+        self.sync_all(folder)
+
+    def sync_all(self, folder: Path) -> None:
+        """In place of a sync of everything below a folder."""
         for path, folders, files in os.walk(folder):
-            self._names[path] = {*folders, *files}
+            self._names[os.stat(path).st_ino] = {*folders, *files}
             for name in files:
-                found = os.stat(os.path.join(path, name))
+                found = os.lstat(os.path.join(path, name))
                 self._sizes[found.st_ino] = found.st_size
 
     def sync(self, fd: int) -> None:
         """In place of os.fsync."""
         found = os.fstat(fd)
         if stat.S_ISDIR(found.st_mode):
-            path = os.readlink(f"/proc/self/fd/{fd}")
-            self._names[path] = set(os.listdir(path))
+            self._names[found.st_ino] = set(os.listdir(fd))
         else:
             self._sizes[found.st_ino] = found.st_size
 
     def cut(self) -> None:
         """The power is gone: names and bytes that nobody synced are lost, but for the catalog's, which SQLite looks after."""
         for path, folders, files in os.walk(self._folder):
-            durable = self._names.get(path, set())
+            durable = self._names.get(os.stat(path).st_ino, set())
             for name in [name for name in folders if name not in durable]:
                 shutil.rmtree(os.path.join(path, name))
                 folders.remove(name)
@@ -42,8 +45,8 @@ class Ledger:
                     self._cut_file(os.path.join(path, name), has_name=name in durable)
 
     def _cut_file(self, path: str, *, has_name: bool) -> None:
-        found = os.stat(path)
+        found = os.lstat(path)
         if not has_name:
             os.unlink(path)
-        elif found.st_size > self._sizes.get(found.st_ino, 0):
+        elif stat.S_ISREG(found.st_mode) and found.st_size > self._sizes.get(found.st_ino, 0):
             os.truncate(path, self._sizes.get(found.st_ino, 0))

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from coldtrail import durable
 from coldtrail.home import Home
-from coldtrail.stage.pin import set_pin
 from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.restore import Passed, Wish, carry_out, plan_restore
 from coldtrail.stage.scan import Scanner
+from coldtrail.stage.wish import set_pin
 from world_of import Lines, World
 
 TOOL_OUTPUT = b"a tool's output\n" * 20
+LONG_OUTPUT = b"".join(b"%06d of a long output\n" % number for number in range(1_000))  # is read, and compressed, in many parts
 
 
 @dataclass(slots=True)
@@ -148,6 +149,10 @@ def _rewrite_companion(story: Story) -> None:
     story.world.write(story.world.companion(), b"rewritten\n" * 300)
 
 
+def _rewrite_companion_long(story: Story) -> None:
+    story.world.write(story.world.companion(), LONG_OUTPUT)
+
+
 def _move(story: Story) -> None:
     world = story.world
     os.rename(world.root / "projects" / "-p", world.root / "projects" / "-q")
@@ -240,6 +245,7 @@ SCENARIOS = (
     Scenario("truncated and grown", _captured_long, _truncate, _scan),
     Scenario("made again without its head", _captured, _headless, _scan),
     Scenario("companion rewritten", _captured, _rewrite_companion, _scan),
+    Scenario("companion rewritten as a long one", _captured, _rewrite_companion_long, _scan),
     Scenario("moved", _captured, _move, _scan),
     Scenario("gone", _captured, _delete, _scan),
     Scenario("touched", _captured_long, _touch, _scan),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from queue import Empty
 
 import pytest
 
@@ -18,8 +23,9 @@ from crash.workers import captured, until, working
 from crash.working import RealClock, id_of, truth
 from world_of import World, metas, small_sizes
 
-READERS = int(os.environ.get("COLDTRAIL_READERS") or 4)
-SECONDS = float(os.environ.get("COLDTRAIL_READERS_SECONDS") or 4)
+READERS = int(os.environ.get("COLDTRAIL_READERS") or 16)
+SECONDS = float(os.environ.get("COLDTRAIL_READERS_SECONDS") or 2)
+WAL_MAX_BYTES = 16 << 20  # SQLite begins it anew at 4 MB, unless a reader keeps it from that
 WHOLE = truth()
 
 
@@ -85,48 +91,90 @@ def read_state(home: Home) -> int:
 READS = (read_plain, read_records, read_events, read_state)
 
 
-class Reader:
-    """A thread with a home of its own that reads the same way again and again."""
-
-    def __init__(self, world: World, read: Callable[[Home], int]) -> None:
-        self._world, self._read = world, read
-        self.count = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.failed: BaseException | None = None
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            with self._world.open() as home:
-                while not self._stop.is_set():
-                    floor = captured(self._world)
-                    length = self._read(home)
-                    assert length >= floor, f"{length} bytes, though {floor} were captured before"
-                    self.count += 1
-        except BaseException as error:  # noqa: BLE001 - a thread has no caller
-            self.failed = error
-
-    def stop(self) -> None:
-        """End it."""
-        self._stop.set()
-        self._thread.join()
+def read_on(world: World, number: int, seconds: float, started: Barrier, told: Queue[tuple[int, str]]) -> None:
+    """A process of its own that reads the same way again and again; tells how often, and what went wrong."""
+    count, read = 0, READS[number % len(READS)]
+    try:
+        with small_sizes(), world.open() as home:
+            started.wait()
+            end_s = time.monotonic() + seconds
+            while time.monotonic() < end_s:
+                floor = captured(world)
+                length = read(home)
+                assert length >= floor, f"{length} bytes, though {floor} were captured before"
+                count += 1
+    except BaseException:  # noqa: BLE001 - whoever has started it wants to know
+        told.put((count, f"{read.__name__}: {traceback.format_exc()}"))
+    else:
+        told.put((count, ""))
 
 
-def test_readers_never_fail_nor_fall_short_while_their_segments_are_compacted(tmp_path: Path) -> None:
+@contextmanager
+def reading(world: World) -> Iterator[Queue[tuple[int, str]]]:
+    """Processes that read for a while, and what they tell."""
+    spawning = multiprocessing.get_context("spawn")
+    started, told = spawning.Barrier(READERS), spawning.Queue()
+    readers = [spawning.Process(target=read_on, args=(world, number, SECONDS, started, told)) for number in range(READERS)]
+    for reader in readers:
+        reader.start()
+    try:
+        yield told
+        for reader in readers:
+            reader.join(60)
+            assert reader.exitcode == 0
+    finally:
+        for reader in readers:
+            reader.kill()
+
+
+def test_sixteen_processes_read_while_all_is_captured_and_compacted_and_none_fails_nor_falls_short(tmp_path: Path) -> None:
     world = World(tmp_path, RealClock())
     world.main().parent.mkdir()
+    largest = 0
     with working(world, writes=True) as process:
         until(lambda: captured(world) > 10_000, process)
-        readers = [Reader(world, READS[number % len(READS)]) for number in range(READERS)]
-        end_s = time.monotonic() + SECONDS
-        try:
-            while time.monotonic() < end_s and not any(reader.failed for reader in readers):
-                threading.Event().wait(0.05)
-        finally:
-            for reader in readers:
-                reader.stop()
-    for reader in readers:
-        if reader.failed is not None:
-            raise reader.failed
-        assert reader.count > 1
+        with reading(world) as told:
+            results: list[tuple[int, str]] = []
+            while len(results) < READERS:
+                with suppress(Empty):
+                    results.append(told.get(timeout=0.05))
+                largest = max(largest, wal_bytes(world))
+                assert process.poll() is None
+    assert [failure for _, failure in results if failure] == []
+    assert min(count for count, _ in results) >= 1
+    assert sum(count for count, _ in results) > READERS
+    assert 0 < largest < WAL_MAX_BYTES
+
+
+def wal_bytes(world: World) -> int:
+    with world.open() as home, suppress(FileNotFoundError):
+        return home.layout.catalog.with_name(home.layout.catalog.name + "-wal").stat().st_size
+    return 0
+
+
+def test_who_reads_for_long_while_all_is_compacted_again_and_again_reads_each_record_once(tmp_path: Path) -> None:
+    """The reader holds its place in the records and in the catalog; that keeps nobody from going on, nor the catalog's log from ending."""
+    world = World(tmp_path, RealClock())
+    world.main().parent.mkdir()
+    with working(world, writes=True) as process, world.open() as home:
+        until(lambda: captured(world) > 60_000, process)
+        streams = home.catalog.all_streams()
+        stream = next(streams)  # the rest is never asked for
+        goal, at = captured(world), 0
+        with StreamReader(home, metas(home)[0]) as reader:
+            for placed in reader.placed(Selection()):
+                assert placed.record.offset == at
+                assert WHOLE[at : at + len(placed.raw)] == placed.raw
+                at += len(placed.raw)
+                if at % 16 == 0:
+                    before = captured(world)
+                    until(lambda before=before: captured(world) > before, process)  # type: ignore[misc] # of each turn its own
+                if at >= goal:
+                    break
+            assert reader.gaps == []
+        assert at >= goal
+        assert captured(world) > goal
+        assert wal_bytes(world) < WAL_MAX_BYTES
+        (row,) = home.catalog.sessions()
+        assert (row.key, list(streams)) == (stream.session, [])
+        assert Session(home, row).recover().position is not None

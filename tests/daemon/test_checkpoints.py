@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from pathlib import Path
 
 import pytest
 
-from coldtrail.client import Settings, open_home, settings
+from coldtrail.agents import agents
+from coldtrail.client import Settings, now_ms, open_home, settings
 from coldtrail.errors import StoreFullError
+from coldtrail.home import Home
 from coldtrail.stage.checkpoint import advance
-from coldtrail.stage.scan import Scanner
+from coldtrail.stage.scan import BACK_OFF_MS, Scanner
 from coldtraild import jobs
 from coldtraild.log import NAME
 from pipeline.recovering import EventWorld
+from world_of import Clock
 
 FEW = 'least = "1KiB"\ncost_factor = 1\nevery_events = 1000000\nevery = "1y"\non = []\n'
 
@@ -78,8 +82,55 @@ def test_a_log_of_which_none_can_be_made_stops_no_other(
     with open_home(config) as home, caplog.at_level(logging.ERROR, NAME):
         assert jobs.checkpoint(home, config, lambda: False) > 100
         assert "no checkpoint made" in caplog.text
+        assert jobs.checkpoint(home, config, lambda: False) == 0, "it waits"
+    clock = Clock(now_ms() + BACK_OFF_MS)
+    with Home.open(config.layout, agents(), clock) as home:
         assert jobs.checkpoint(home, config, lambda: False) > 50
+        assert home.catalog.faults() == []
         assert jobs.checkpoint(home, config, lambda: False) == 0
+
+
+def test_a_log_that_keeps_failing_is_tried_ever_more_seldom_and_never_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, tries, clock = found(tmp_path, 'least = "1KiB"'), list[int](), Clock(now_ms())
+    began_ms = clock.now_ms
+
+    def failing(*_: object) -> int:
+        tries.append((clock.now_ms - began_ms) // 1000)
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(jobs, "advance", failing)
+    with Home.open(config.layout, agents(), clock) as home:
+        for _ in range(6 * 60):
+            jobs.checkpoint(home, config, lambda: False)
+            (fault,) = home.catalog.faults()
+            assert fault.place.endswith(b"/000000/checkpoints")
+            assert (fault.tries, "nothing is lost" in fault.hint) == (len(tries), True)
+            clock.tick(60_000)
+        waits = [after - before for before, after in itertools.pairwise(tries)]
+        assert waits == sorted(waits)
+        assert (waits[0], waits[-1]) == (60, 3_600)
+        assert len(tries) < 16
+        monkeypatch.undo()
+        clock.tick(3_600_000)
+        assert jobs.checkpoint(home, config, lambda: False) > 0
+        assert home.catalog.faults() == []
+
+
+def test_the_fault_of_a_log_that_was_rewritten_since_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> int:
+        raise RuntimeError("broken")
+
+    config = found(tmp_path, 'least = "1KiB"')
+    with open_home(config) as home:
+        with monkeypatch.context() as patched:
+            patched.setattr(jobs, "advance", failing)
+            jobs.checkpoint(home, config, lambda: False)
+        assert len(home.catalog.faults()) == 1
+        log = tmp_path / "logs" / "s0.jsonl"
+        log.write_bytes(log.read_bytes()[:100])
+        Scanner(home).scan(config.sources, whole=True)
+        jobs.checkpoint(home, config, lambda: False)
+        assert home.catalog.faults() == []
 
 
 def test_a_full_disk_is_for_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

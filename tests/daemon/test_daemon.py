@@ -34,7 +34,7 @@ class World:
     def configure(self, text: str) -> None:
         """Give it a config file."""
         config = self.home / ".config" / "coldtrail" / "config.toml"
-        config.parent.mkdir(parents=True)
+        config.parent.mkdir(parents=True, exist_ok=True)
         config.write_text(text)
 
     def append(self, count: int = 1) -> None:

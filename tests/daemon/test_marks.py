@@ -209,3 +209,31 @@ def test_drain_takes_every_mark_due_or_not_even_after_close() -> None:
     marks.close()
     assert sorted(marks.drain()) == [A, B]
     assert marks.drain() == []
+
+
+# What can be seen of it from outside
+
+
+def test_the_oldest_mark_tells_how_long_something_waits() -> None:
+    clock = Clock()
+    marks = Marks(clock=clock)
+    assert marks.oldest_s == 0.0
+    marks.add(Path("a"))
+    clock.now_s += 2
+    marks.add(Path("b"))
+    clock.now_s += 3
+    assert (marks.oldest_s, marks.peek(5)) == (5.0, [(Path("a"), 5.0), (Path("b"), 3.0)])
+    assert marks.peek(1) == [(Path("a"), 5.0)]
+    marks.everything()
+    clock.now_s += 1
+    assert (marks.oldest_s, marks.peek(5)) == (6.0, []), "what was marked is part of the scan"
+    assert marks.take_overflow()
+    assert marks.oldest_s == 0.0
+
+
+def test_a_waiter_can_be_woken_for_something_else_even_before_it_waits() -> None:
+    marks = Marks(clock=Clock())
+    marks.add(Path("a"))
+    marks.wake()
+    assert marks.wait_due(10.0, 3600.0) == []
+    assert marks.wait_due(0.0, 3600.0) == [Path("a")]

@@ -19,9 +19,9 @@ class Clock:
         return self.now_s
 
 
-def until(condition: Callable[[], object]) -> None:
+def until(condition: Callable[[], object], within_s: float = DEADLINE_S) -> None:
     """Wait for something that has no event of its own."""
-    deadline_s, pause = time.monotonic() + DEADLINE_S, threading.Event()
+    deadline_s, pause = time.monotonic() + within_s, threading.Event()
     while not condition() and time.monotonic() < deadline_s:
         pause.wait(0.01)
     assert condition(), "it did not come about in time"

@@ -85,6 +85,17 @@ def test_a_log_deleted_during_a_tool_call_is_restored_as_the_union_of_both_parts
         assert log.read_bytes().startswith(head + tail)
 
 
+def test_an_output_that_was_too_long_is_told_with_the_file_that_has_all_of_it(world: World) -> None:
+    """The log has only how it begins; the file is one of the session's."""
+    world.set_tool("seq 1 20000\n")
+    session_id, _ = world.first_turn()
+    world.coldtrail("run", "--once")
+    (done,) = [event["data"] for event in world.events(session_id) if event["type"] == "tool_completed"]
+    output = Path(done["output_path"])
+    assert output in world.bundle(session_id)
+    assert output.read_text().endswith("\n20000\n")
+
+
 def test_a_session_with_a_sub_agent_and_a_long_tool_output_is_one_bundle(world: World) -> None:
     """The log, the sub-agent's log, its metadata and the output file are captured, listed and restored as one session."""
     world.set_tool("seq 1 20000\n")

@@ -146,25 +146,34 @@ class World:
             **self.program.env(),
         }
 
-    def _start(self, name: str, argv: Sequence[str]) -> Process:
+    def _start(self, name: str, argv: Sequence[str], *, talks: bool = False) -> Process:
         numbered = self._output / f"{len(self.processes):03d}-{name}"
         stdout, stderr = numbered.with_suffix(".out"), numbered.with_suffix(".err")
         with stdout.open("wb") as out, stderr.open("wb") as err:
-            popen = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.project, env=self._env(), start_new_session=True
-            )
+            told = subprocess.PIPE if talks else subprocess.DEVNULL
+            popen = subprocess.Popen(argv, stdin=told, stdout=out, stderr=err, cwd=self.project, env=self._env(), start_new_session=True)
         process = Process(popen, stdout, stderr)
         self.processes.append(process)
         return process
 
-    def _start_inside(self, name: str, argv: Sequence[str]) -> Process:
+    def _start_inside(self, name: str, argv: Sequence[str], *, talks: bool = False) -> Process:
         network = f"--net=/proc/{self.processes[0].popen.pid}/ns/net"
-        return self._start(name, ["nsenter", network, "--", *argv])
+        return self._start(name, ["nsenter", network, "--", *argv], talks=talks)
 
     # -- the agent --------------------------------------------------------
-    def start_agent(self, *arguments: str) -> Process:
-        """Start the agent with any command line."""
-        return self._start_inside(self.program.binary, [str(_binary(self.program)), *arguments])
+    def start_agent(self, *arguments: str, talks: bool = False) -> Process:
+        """Start the agent with any command line; `talks`: its standard input is a pipe of the test's."""
+        return self._start_inside(self.program.binary, [str(_binary(self.program)), *arguments], talks=talks)
+
+    def start_agent_at(self, terminal: int, *arguments: str) -> Process:
+        """Start the agent at a terminal, which is both its keyboard and its screen."""
+        network = f"--net=/proc/{self.processes[0].popen.pid}/ns/net"
+        argv = ["nsenter", network, "--", str(_binary(self.program)), *arguments]
+        env = {**self._env(), "TERM": "xterm-256color"}
+        popen = subprocess.Popen(argv, stdin=terminal, stdout=terminal, stderr=terminal, cwd=self.project, env=env, start_new_session=True)
+        process = Process(popen, Path(os.devnull), Path(os.devnull))
+        self.processes.append(process)
+        return process
 
     def start_turn(self, prompt: str, resume: str | None = None) -> Process:
         """Start the agent for one turn, in which it calls its tool once."""
@@ -266,6 +275,10 @@ class World:
         run = self._start_inside("coldtrail", self._coldtrail_argv(*arguments)).wait()
         assert run.code == code, f"coldtrail {' '.join(arguments)}: {run}"
         return run
+
+    def start_coldtrail(self, *arguments: str) -> Process:
+        """Start a command of coldtrail that does not end by itself."""
+        return self._start_inside("coldtrail", self._coldtrail_argv(*arguments))
 
     def coldtrail_json(self, *arguments: str) -> Any:
         """The one document that a command prints with `--json`."""

@@ -186,12 +186,13 @@ class Played:
     def moves(self) -> list[Callable[[], None]]:
         """What the agent may do now."""
         if not self.main.exists:
-            return [self.make_headless, self.make_unrelated, self.touch]
+            return [self.make_headless, self.make_headless_slowly, self.make_unrelated, self.touch]
         growth = [self.append_lines, self.append_lines, self.append_torn, self.glue, self.grow_child, self.rewrite_companion]
         if self.main.torn:
             growth.append(self.finish_torn)
-        other = [self.rewrite_same_size, self.rewrite_longer, self.truncate_and_grow, self.delete, self.delete_and_make_headless]
-        return [*growth, *other, self.move, self.touch, self.truncate]
+        headless = [self.delete_and_make_headless, self.lose_the_last_and_make_headless]
+        other = [self.rewrite_same_size, self.rewrite_longer, self.truncate_and_grow, self.delete]
+        return [*growth, *other, *headless, self.move, self.touch, self.truncate]
 
     def _write_main(self) -> None:
         self.world.write(self.main.path, self.main.life.data)
@@ -233,7 +234,7 @@ class Played:
         there, other = (b"/there", b"/other") if b"/there" in data[at:] else (b"/other", b"/there")
         rewritten = data[:at] + data[at:].replace(there, other)
         if rewritten != data:
-            self.main.begin(rewritten)
+            self.main.begin(rewritten, head=self.main.life.head)
             self.main.path.write_bytes(rewritten)
             os.utime(self.main.path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
             self._game.scan()  # were it to grow first, only compaction would find out
@@ -257,8 +258,9 @@ class Played:
         self._shorten(kept + self.lines.some(1 + len(data) // 200))
 
     def _shorten(self, data: bytes) -> None:
+        """What stood before it in the chain still does."""
         if self.main.is_clear(data):
-            self.main.begin(data)
+            self.main.begin(data, head=self.main.life.head)
             self._write_main()
 
     def delete(self) -> None:
@@ -272,7 +274,7 @@ class Played:
 
     def _be_certain(self) -> None:
         """What was there before a log without its head is to be known exactly."""
-        if self.main.life.floor != self.main.life.ceiling:
+        if self.main.life.floor != self.main.life.ceiling or (self.main.life.head and not self.main.life.was_seen):
             self._game.scan_whole()
 
     def _held_id(self) -> str | None:
@@ -296,6 +298,25 @@ class Played:
         if self._held_id() is not None:
             self.main.path.unlink()
             self.make_headless()
+
+    def make_headless_slowly(self) -> None:
+        """It is looked at before its first line is whole."""
+        parent = self._held_id()
+        if parent is not None:
+            line = self.lines.line(parent=parent)
+            cut = self.random.randrange(len(line))
+            self._again(line[:cut], head=self.main.union())
+            self._game.scan()
+            self._grow(self.main, line[cut:])
+            self._game.scan()
+
+    def lose_the_last_and_make_headless(self) -> None:
+        """It goes on behind records that nobody has seen."""
+        if self.main.life.was_seen:
+            self._be_certain()
+            self.world.append(self.main.path, b"\n" + self.lines.some(2))
+            self.main.path.unlink()
+            self._again(self.lines.some(2), head=self.main.union())
 
     def make_unrelated(self) -> None:
         self._again(self.lines.line(root=True) + self.lines.some(2))

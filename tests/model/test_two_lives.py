@@ -10,11 +10,9 @@ import pytest
 from coldtrail.home import Home
 from coldtrail.model import Relation
 from coldtrail.recover import Selection, StreamReader
-from coldtrail.stage.rebuild import adopt
+from coldtrail.stage.rebuild import adopt, rebuild
 from coldtrail.stage.restore import Passed, Wish, carry_out, plan_restore
-from world_of import Lines, World, chain_bytes, generation_bytes, metas, small_sizes
-
-NOT_YET = "found, and left to be mended"
+from world_of import SESSION, Lines, World, chain_bytes, generation_bytes, metas, small_sizes
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +85,6 @@ def test_rewritten_with_some_of_its_first_records_it_does_not_go_on_though_a_rec
     assert lives(world) == [(None, len(old)), ("replaces", len(new))]
 
 
-@pytest.mark.xfail(reason=NOT_YET)
 @pytest.mark.parametrize("seen_at", [0, 60])
 def test_made_again_it_goes_on_though_it_was_seen_before_its_first_line_was_whole(world: World, lines: Lines, seen_at: int) -> None:
     old = captured(world, lines.some(5))
@@ -99,7 +96,6 @@ def test_made_again_it_goes_on_though_it_was_seen_before_its_first_line_was_whol
     assert comes_back(world) == old + first
 
 
-@pytest.mark.xfail(reason=NOT_YET)
 def test_made_again_it_goes_on_though_the_last_records_before_were_never_captured(world: World, lines: Lines) -> None:
     old = captured(world, lines.some(5))
     world.append(world.main(), lines.some(2))
@@ -108,7 +104,54 @@ def test_made_again_it_goes_on_though_the_last_records_before_were_never_capture
     assert comes_back(world) == old + new
 
 
-@pytest.mark.xfail(reason=NOT_YET)
+def test_made_again_elsewhere_between_two_looks_it_goes_on_and_stays_one_session(world: World, lines: Lines) -> None:
+    old = captured(world, lines.some(5))
+    world.main().unlink()
+    new = lines.some(3)
+    world.write(world.main("-q"), new)
+    world.scan()
+    assert comes_back(world) == old + new
+    assert lives(world) == [(None, len(old)), ("continues", len(new))]
+
+
+def test_emptied_and_then_made_again_it_goes_on(world: World, lines: Lines) -> None:
+    old = captured(world, lines.some(5))
+    world.write(world.main(), b"")
+    world.scan()
+    new = made_again(world, lines.some(2))
+    world.scan()
+    assert comes_back(world) == old + new
+
+
+def test_made_again_with_bookkeeping_lines_first_it_goes_on_once_a_record_tells(world: World, lines: Lines) -> None:
+    old = captured(world, lines.some(5))
+    untold = b'{"type":"mode","mode":"normal","sessionId":"%s"}\n' % SESSION.encode()
+    made_again(world, untold)
+    world.scan()
+    new = lines.some(2)
+    world.append(world.main(), new)
+    world.scan()
+    assert comes_back(world) == old + untold + new
+    assert lives(world) == [(None, len(old)), ("continues", len(untold + new))]
+
+
+@pytest.mark.parametrize("catalog", ["kept", "lost"])
+def test_what_a_session_is_known_by_is_the_same_once_the_relation_has_come_out(world: World, lines: Lines, catalog: str) -> None:
+    captured(world, lines.some(5))
+    first = lines.line()
+    made_again(world, first[:60])
+    world.scan()
+    world.append(world.main(), first[60:])
+    world.scan()
+    if catalog == "lost":
+        world.forget_catalog()
+    with world.open() as home:
+        if catalog == "lost":
+            rebuild(home)
+        (session,) = home.catalog.sessions()
+        assert (session.records, session.bytes) == (6, len(comes_back(world)))
+
+
 def test_a_log_without_its_head_that_is_cut_back_still_has_the_head_before_it(world: World, lines: Lines) -> None:
     old = captured(world, lines.some(5))
     new = made_again(world, lines.some(5))

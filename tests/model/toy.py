@@ -46,7 +46,10 @@ class File:
 
     def begin(self, data: bytes, *, head: bytes = b"") -> None:
         """Other bytes are there now. A life that nobody saw has left nothing; one whose seen bytes are all there goes on."""
-        if self.life.was_seen and not head and self.is_log and data.startswith(self.life.ceiling):
+        if self.life.was_seen and not self.life.ceiling and self.is_log:  # seen while it was empty: it may become anything
+            self.life.data, self.life.head = data, head
+            return
+        if self.life.was_seen and head in (b"", self.life.head) and self.is_log and data.startswith(self.life.ceiling):
             self.life.data = data
             return
         if not self.life.was_seen:

@@ -90,7 +90,7 @@ def file_of(home: Home, meta: StreamMeta) -> Path:
 def recovered(home: Home, meta: StreamMeta, until: Position | None = None, *, verify: bool = False) -> Recovery:
     """A state, as of now."""
     with StreamReader(home, meta) as reader:
-        return recover(home, reader, until, verify=verify)
+        return recover(reader, until, verify=verify)
 
 
 def replayed(home: Home, meta: StreamMeta, until: Position | None = None) -> str:
@@ -98,7 +98,7 @@ def replayed(home: Home, meta: StreamMeta, until: Position | None = None) -> str
     with StreamReader(home, meta) as reader:
         saved, checkpoints.nearest = checkpoints.nearest, lambda *_: iter(())
         try:
-            return recover(home, reader, until).state.hash()
+            return recover(reader, until).state.hash()
         finally:
             checkpoints.nearest = saved
 

@@ -137,7 +137,7 @@ def torn(home: Home, _: EventWorld) -> None:
 
 def bit_flipped(home: Home, _: EventWorld) -> None:
     path = file_of(home, the_stream(home))
-    flip_bit(path, path.stat().st_size // 2)
+    flip_bit(path, path.stat().st_size - 50)  # in the last one
 
 
 def missing(home: Home, _: EventWorld) -> None:
@@ -160,15 +160,19 @@ HARM: dict[str, tuple[Harm, str]] = {
     "of another generation": (each_entry(changed(generation=3)), "generation 3"),
     "of another place": (each_entry(changed(offset=8)), "another place"),
     "with another hash": (each_entry(changed(state_hash="0" * 64)), "another hash"),
-    "that refer elsewhere": (each_entry(changed(runs=((0, 0, 100),))), "another hash"),
+    "that refer elsewhere": (each_entry(changed(runs=((0, 0, 100),))), "another conversation"),
+    "that refer to too few": (each_entry(changed(runs=(), live=("0" * 64, 0, 0))), "another hash"),
     "that refer beyond the end": (each_entry(changed(tools=(("t", 0, 1 << 40, 10),))), "does not have there"),
     "that refer to another generation": (each_entry(changed(tools=(("t", 9, 0, 10),))), "does not have there"),
     "without their small values": (each_entry(changed(small={})), ""),
     "with small values of another kind": (each_entry(changed(small={"completed": 5})), ""),
-    "that left more than there is": (each_entry(lambda each: dataclasses.replace(each, small={**each.small, "left": 99})), "left behind"),
+    "that left what comes behind it": (
+        each_entry(lambda each: dataclasses.replace(each, small={**each.small, "left": [[0, 1 << 40, 1]]})),
+        "does not have there",
+    ),
     "whose frame is damaged": (each_entry(lambda each: each.encode()[:-3] + b"abc"), "decode"),
     "of another log": (of_another_log, "it is that of stream"),
-    "of another log under this one's name": (of_another_log_by_name, "hash|tell|gap"),
+    "of another log under this one's name": (of_another_log_by_name, "something else right before it"),
     "in a torn file": (torn, ""),
     "in a file with a bit flipped": (bit_flipped, ""),
     "in a file that is missing": (missing, ""),
@@ -180,7 +184,7 @@ HARM: dict[str, tuple[Harm, str]] = {
 @pytest.mark.parametrize("name", HARM)
 def test_one_that_is_of_no_use_is_passed_over_with_a_word_and_the_state_is_the_same(mine: EventWorld, name: str) -> None:
     harm, word = HARM[name]
-    mine.append(mine.log, mine.turns(60))
+    mine.append(mine.log, mine.turns(60) + mine.turns(3))  # so that some of the conversation lies before the last checkpoint
     mine.scan()
     with mine.open() as home:
         checkpointed(home)

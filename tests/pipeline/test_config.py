@@ -10,7 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldtrail.config import AGENTS, Archive, Capture, Checkpoint, Compact, Config, Retention, Source, load_file, load_text, show
+from coldtrail.config import (
+    AGENTS,
+    Archive,
+    Capture,
+    Checkpoint,
+    Compact,
+    Config,
+    Reclaim,
+    Retention,
+    Rule,
+    Source,
+    load_file,
+    load_text,
+    show,
+)
 from coldtrail.errors import ConfigError
 from coldtrail.model import EventType
 from coldtrail.units import LARGEST_BYTES, LONGEST_MS, parse_size, parse_span, size_text, span_text
@@ -39,7 +53,8 @@ def test_the_defaults_are_those_of_the_design() -> None:
         capture=Capture(debounce_ms=2_000, scan_every_ms=5 * MINUTE),
         checkpoint=Checkpoint(every_events=50, every_ms=5 * MINUTE, on=(EventType.TOOL_COMPLETED,)),
         compact=Compact(after_ms=DAY, level=9),
-        retention=Retention(grace_ms=7 * DAY, max_total_bytes=None, rules=()),
+        retention=Retention(7 * DAY, None, None, None, 20, None, 14 * DAY, rules=()),
+        reclaim=Reclaim(after_ms=None, wait_ms=60 * MINUTE),
     )
 
 
@@ -71,6 +86,29 @@ def test_every_key_that_works_is_read() -> None:
         url = "file:///mnt/big"
         [retention]
         grace = "2w"
+        max_total = "50GiB"
+        min_free = "5GB"
+        project_floor = "1MiB"
+        most_per_pass = "7%"
+        companion_versions = 10
+        restored_hold = "30d"
+        [[retention.rule]]
+        keep_last = 3
+        [[retention.rule]]
+        agent = "codex"
+        project = "~/work/**"
+        tag = "spike"
+        state = "gone"
+        larger_than = "1GiB"
+        keep_within = "2y"
+        keep_last = 50
+        keep_daily = 7
+        keep_weekly = 8
+        keep_monthly = 9
+        keep_pinned = true
+        [reclaim]
+        after = "30d"
+        wait = "2h"
     """)
     assert config == Config(
         home=Path("/kept"),
@@ -80,7 +118,17 @@ def test_every_key_that_works_is_read() -> None:
         checkpoint=Checkpoint(7, 90_000, (EventType.SESSION_END, EventType.MESSAGE_ADDED), 1024, 3, 1 << 20, 99),
         compact=Compact(after_ms=0, level=19),
         archive=Archive(Path("/mnt/big")),
-        retention=Retention(grace_ms=14 * DAY),
+        retention=Retention(
+            14 * DAY,
+            50 << 30,
+            5 * 10**9,
+            1 << 20,
+            7,
+            10,
+            30 * DAY,
+            (Rule(keep_last=3), Rule("codex", "/me/work/**", "spike", "gone", 1 << 30, 730 * DAY, 50, 7, 8, 9)),
+        ),
+        reclaim=Reclaim(30 * DAY, 120 * MINUTE),
     )
 
 
@@ -91,6 +139,7 @@ def test_an_archive_may_be_any_folder(url: str, folder: str | None) -> None:
 
 def test_what_is_off_may_be_said() -> None:
     off = 'pack.after = "never"\nreclaim.after = "never"\nretention.max_total = "never"\nservice.metrics = ""\narchive.url = ""'
+    off += '\nretention.min_free = "never"\nretention.project_floor = "never"\nretention.companion_versions = "all"'
     assert loaded(off) == loaded("")
 
 
@@ -174,14 +223,13 @@ WRONG = {
     "an event type of no meaning": ('checkpoint.on = ["tool_complete"]\n', 1, "checkpoint.on", "tool_completed"),
     "an event type outside a list": ('checkpoint.on = "tool_completed"\n', 1, "checkpoint.on", "list"),
     "no event at all": ("checkpoint.every_events = 0\n", 1, "checkpoint.every_events", "from 1"),
-    "a rule that keeps nothing": ('[retention]\n[[retention.rule]]\nagent = "codex"\n', 2, "retention.rule", "keeps nothing"),
-    "a rule that keeps none": ("[[retention.rule]]\nkeep_last = 0\n", 2, "retention.rule.keep_last", "from 1"),
-    "a rule of an unknown agent": ('[[retention.rule]]\nagent = "x"\n', 2, "retention.rule.agent", "codex"),
-    "not yet: rules": ("[[retention.rule]]\nkeep_last = 5\n", 1, "retention.rule", "not available in this version"),
-    "not yet: a budget": ('retention.max_total = "50GiB"\n', 1, "retention.max_total", "not available in this version"),
     "not yet: packs": ('pack.after = "30d"\n', 1, "pack.after", "not available in this version"),
-    "not yet: reclaim": ('\n[reclaim]\nafter = "30d"\n', 3, "reclaim.after", "not available in this version"),
-    "not yet: metrics": ('service.metrics = "127.0.0.1:9464"\n', 1, "service.metrics", "not available in this version"),
+    "metrics for all the world": ('service.metrics = "0.0.0.0:9464"\n', 1, "service.metrics", "only this machine reaches"),
+    "metrics without a port": ('service.metrics = "127.0.0.1:x"\n', 1, "service.metrics", "no port"),
+    "metrics in half a path": ('service.metrics = "some/file.prom"\n', 1, "service.metrics", "not a whole path"),
+    "an alarm for a shell": ('service.alarm = "notify-send x"\n', 1, "service.alarm", "not a list"),
+    "an alarm on nothing known": ('service.alarm_on = ["fire"]\n', 1, "service.alarm_on", "known here"),
+    "no rate at all": ('compact.rate = "0B"\n', 1, "compact.rate", "never"),
     "not yet: object stores": ('archive.url = "s3://bucket/x"\n', 1, "archive.url", "not available in this version"),
 }
 
@@ -196,6 +244,20 @@ def test_what_is_wrong_is_told_with_file_line_and_key(text: str, line: int | Non
     assert str(error).startswith(f"some.toml:{line}: {key}" if line else "some.toml: ")
     assert error.exit_code == 2
     assert len(f"{error}{error.hint}") < 500
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:9464", "[::1]:1", "localhost:65535", "/var/lib/some/coldtrail.prom", ""])
+def test_metrics_go_to_a_port_of_this_machine_or_a_file_and_are_written_back_as_they_were(place: str) -> None:
+    config = loaded(f'service.metrics = "{place}"\n')
+    assert f'metrics = "{place}"' in show(config)
+    assert loaded(show(config)) == config
+
+
+def test_an_alarm_is_a_command_with_its_arguments_and_may_lie_at_home() -> None:
+    config = loaded('service.alarm = ["~/bin/tell", "a b"]\nservice.alarm_on = ["disk-full"]\ncompact.rate = "20MiB"\n')
+    assert config.service.alarm == (f"{USER}/bin/tell", "a b")
+    assert (config.service.alarm_on, config.compact.rate_bytes) == (("disk-full",), 20 << 20)
+    assert loaded(show(config)) == config
 
 
 def test_a_file_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
@@ -218,6 +280,37 @@ texts = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), min_
 folders = texts.map(lambda text: Path("/sources") / text.replace("/", "-")).filter(lambda path: path.name not in ("", ".", ".."))
 
 
+sizes = st.integers(1, LARGEST_BYTES)
+counts = st.integers(1, 10**9)
+
+
+abouts = st.fixed_dictionaries(
+    {},
+    optional={
+        "agent": st.sampled_from(AGENTS),
+        "project": texts.map("/".__add__),
+        "tag": texts,
+        "state": st.sampled_from(["live", "gone"]),
+        "larger_than_bytes": sizes,
+    },
+)
+keeps = st.fixed_dictionaries(
+    {}, optional={"keep_within_ms": spans, **{f"keep_{name}": counts for name in ("last", "daily", "weekly", "monthly")}}
+).filter(bool)
+rules = st.builds(lambda about, keep: Rule(**about, **keep), abouts, keeps)
+
+
+@st.composite
+def retentions(draw: st.DrawFn) -> Retention:
+    most, floor = draw(st.none() | sizes), draw(st.none() | sizes)
+    if most is not None and floor is not None:
+        floor = min(floor, most)
+    versions, share = draw(st.none() | counts), draw(st.integers(1, 100))
+    return Retention(
+        draw(spans), most, draw(st.none() | sizes), floor, share, versions, draw(spans), tuple(draw(st.lists(rules, max_size=2)))
+    )
+
+
 @st.composite
 def configs(draw: st.DrawFn) -> Config:
     names = draw(st.lists(texts, max_size=3, unique=True))
@@ -231,7 +324,8 @@ def configs(draw: st.DrawFn) -> Config:
         checkpoint=Checkpoint(draw(st.integers(1, 10**9)), draw(spans), tuple(draw(st.lists(st.sampled_from(EventType))))),
         compact=Compact(draw(st.just(0) | spans), draw(st.integers(1, 19))),
         archive=Archive(draw(st.none() | st.just(Path("/kept/elsewhere")))),
-        retention=Retention(grace_ms=draw(spans)),
+        retention=draw(retentions()),
+        reclaim=Reclaim(draw(st.none() | spans), draw(spans)),
     )
 
 

@@ -16,11 +16,11 @@ from coldtrail import Session
 from coldtrail.client import open_home
 from coldtrail.home import Home
 from coldtrail.model import Role
-from coldtrail.stage.pin import set_pin
 from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.restore import Passed, Restored, Wish, carry_out, plan_restore
 from coldtrail.stage.scan import Scanner, Tally
 from coldtrail.stage.verify import Verdict, verify
+from coldtrail.stage.wish import set_pin
 from coldtraild import jobs
 from pipeline.corpus_home import CORPUS, CorpusHome, Original, digest
 from world_of import metas
@@ -60,7 +60,7 @@ class Story:
     def scan(self) -> Tally:
         """One full pass of capture, as `run --once` makes it."""
         with open_home(self.home.settings) as home:
-            jobs.prepare(home)
+            jobs.prepare(home, self.home.settings)
             return Scanner(home).scan(self.home.settings.sources, whole=True)
 
 

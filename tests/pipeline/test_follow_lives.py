@@ -54,6 +54,19 @@ def test_a_file_that_moves_goes_on_in_the_same_generation(world: World, lines: L
     assert generations(follower.told) == {0}
 
 
+def test_a_log_without_its_head_that_was_cut_back_is_told_behind_its_head_and_once(world: World, lines: Lines, home: Home) -> None:
+    grown(world, lines.some(5))
+    world.scan()
+    new = lines.some(4)
+    for data in (new, new[: new.index(b"\n") + 1]):
+        world.main().unlink()
+        world.write(world.main(), data)
+        world.scan()
+    follower = Stepped(home)
+    assert ids(follower.looks()) == numbers(lines, 0, 6)
+    assert generations(follower.told) == {0, 2}
+
+
 @pytest.mark.parametrize("unfinished", ["", "torn", "whole"])
 def test_a_log_made_again_without_its_head_goes_on_in_the_next_generation(world: World, lines: Lines, home: Home, unfinished: str) -> None:
     grown(world, lines.some(5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import random
@@ -208,12 +209,33 @@ def test_a_checkpoint_that_lies_is_found_out(mine: EventWorld) -> None:
         state = recovered(home, meta).state
         state.completed.add("never happened")
         end = mine.log.stat().st_size
-        lying = freeze(state, meta.stream, 0, end, "0" * 64)
+        honest = held(home, meta)[-1]
+        lying = freeze(state, meta.stream, 0, end, honest.prefix_sha256, hashlib.sha256(mine.log.read_bytes()[-4096:]).hexdigest())
         checkpoints.add_to_file(file_of(home, meta).parent, [(end, lying.encode())], after=end)
         found = recovered(home, meta, verify=True)
         assert found.checkpoint == Position(0, end)
         assert (found.verified, found.differing) == (False, [])
         assert recovered(home, meta).verified is None
+
+
+@pytest.mark.parametrize("wrong", [1, 3])
+def test_bytes_that_are_not_those_of_the_checkpoint_are_found_and_it_is_said_where(mine: EventWorld, wrong: int) -> None:
+    """The last few checkpoints name another hash of all before them than the log has."""
+    mine.append(mine.log, mine.turns(60) + mine.turns(3))
+    mine.scan()
+    with mine.open() as home:
+        checkpointed(home)
+        meta = the_stream(home)
+        before = held(home, meta)
+        lying = [dataclasses.replace(each, prefix_sha256="0" * 64) for each in before[-wrong:]]
+        checkpoints.add_to_file(
+            file_of(home, meta).parent, [(each.offset, each.encode()) for each in lying], after=before[-wrong - 1].offset
+        )
+        found = recovered(home, meta, verify=True)
+        assert found.verified is False
+        same, differs = before[-wrong - 1].offset, before[-1].offset
+        assert found.notes == [f"the log's bytes between 0:{same} and {differs} are not those of which the checkpoint there was made"]
+        assert recovered(home, meta).notes == []
 
 
 def naming(world: EventWorld, turns: int, state_of: Callable[[], State], **wrong: object) -> bytes:

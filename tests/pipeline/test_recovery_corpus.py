@@ -88,7 +88,7 @@ def test_every_session_at_every_moment_is_what_a_replay_gives(home: Home) -> Non
         for moment, wanted in straight(home, meta, chance).items():
             began = time.perf_counter()
             with StreamReader(home, meta) as reader:
-                found = recover(home, reader, moment)
+                found = recover(reader, moment)
             times.append(time.perf_counter() - began)
             assert found.state.hash() == wanted, (meta.path, moment, found.checkpoint)
             assert (found.position, found.gaps, found.notes) == (moment, [], []), (meta.path, moment)
@@ -105,7 +105,7 @@ def test_every_session_at_every_moment_is_what_a_replay_gives(home: Home) -> Non
 def test_verified_is_what_is_recovered(home: Home) -> None:
     for meta in logs(home)[:: 1 if EVERYTHING else 4]:
         with StreamReader(home, meta) as reader:
-            found = recover(home, reader, verify=True)
+            found = recover(reader, verify=True)
         assert found.verified is True, meta.path
 
 

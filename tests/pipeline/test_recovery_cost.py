@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import random
 import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from coldtrail import indexes
-from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, RecordIndex, id_hash
+from coldtrail.format.frames import ReadAt
+from coldtrail.format.ids import IdTable
+from coldtrail.format.index import HEADER_BYTES, ROW_BYTES, Part, RecordIndex, id_hash
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.format.segment import Footer
 from coldtrail.home import Home
-from coldtrail.lookback import IdRows, LogPast
+from coldtrail.lookback import LogPast
 from coldtrail.model import Position
 from coldtrail.plain import SegmentFile
 from coldtrail.recover import Selection, StreamReader
@@ -76,8 +77,8 @@ def test_the_end_of_a_log_twenty_times_longer_costs_no_more(tmp_path: Path, cold
                 plan = the_session(home).plan_recover()
                 plans.append((plan.frames, plan.records))
     (frames, records), (more_frames, more_records) = costs
-    assert more_frames <= 2 * frames  # which of them the conversation lies across differs
     assert more_records <= records + 40
+    assert more_frames <= frames + max(more_records - records, 4)  # a frame holds a few hundred bytes here, so some records are in two
     assert plans[1][0] <= 2 * plans[0][0]
 
 
@@ -130,15 +131,75 @@ def test_the_index_of_what_is_still_growing_is_read_in_parts_and_each_made_good_
         assert recovered(home, meta).state == wanted
         assert [the_session(home).recover(at=moment).state.event_count for moment in moments] == counts
         read: list[int] = []
-        part = indexes._read_part
-
-        def noted(*given: Any) -> RecordIndex:
-            read.append(given[3])
-            return part(*given)
-
-        monkeypatch.setattr(indexes, "_read_part", noted)
+        noted(monkeypatch, read)
         recovered(home, meta)
-        assert len(read) <= 4  # of 13: what is replayed, and what the conversation lies across
+        assert len(read) <= 5  # of 13: what is replayed, and what the conversation lies across
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, read: list[int]) -> None:
+    """Note each part of an index file that is read."""
+    part = Part.read
+
+    def noting(self: Part, source: ReadAt) -> RecordIndex:
+        read.append(self.offset)
+        return part(self, source)
+
+    monkeypatch.setattr(Part, "read", noting)
+
+
+@pytest.mark.parametrize("turns", [200, 1600])
+def test_ids_that_do_not_sort_are_looked_for_at_once_in_all_that_nobody_has_sealed(
+    mine: EventWorld, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """Each record's, however many parts the index has: it is read twice, once for a table of ids and once for the records."""
+    monkeypatch.setattr("coldtrail.indexes._RUN_ROWS", 20)
+    chance, read, asked = random.Random(3), list[int](), list[int]()
+    ids = [str(uuid.UUID(int=chance.getrandbits(128), version=4)) for _ in range(turns)]
+    lines = [b'{"type":"decision_made","event_id":"%s","kind":"reasoning"}\n' % each.encode() for each in ids]
+    mine.append(mine.log, b"".join([*lines, lines[7], lines[turns // 2]]))
+    mine.scan()
+    having = IdTable.having
+
+    def asking(self: IdTable, hashed: int) -> list[int]:
+        asked.append(hashed)
+        return having(self, hashed)
+
+    noted(monkeypatch, read)
+    monkeypatch.setattr(IdTable, "having", asking)
+    with mine.open() as home:
+        checkpointed(home)
+        parts = -(-(turns + 2) // 20)
+        assert len(asked) <= turns + 2
+        assert len(read) <= 2 * parts + 4  # to see that it is whole, and for the two that were there before
+        assert recovered(home, the_stream(home)).state.decisions.count == turns
+        assert recovered(home, the_stream(home), verify=True).verified is True
+
+
+def test_times_are_asked_of_hundreds_of_parts_one_after_the_other(mine: EventWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest time before a part is that of the part before it: of the last one it is asked first here."""
+    monkeypatch.setattr("coldtrail.indexes._RUN_ROWS", 2)
+    mine.append(mine.log, mine.turns(400))
+    mine.scan()
+    with mine.open() as home, StreamReader(home, the_stream(home)) as reader:
+        runs = reader._known_runs(0)[0]
+        assert len(runs) > sys.getrecursionlimit() // 2
+        assert runs[-1].index.base_ms == runs[-2].newest_ms == mine.clock.now_ms - 1000 * (len(runs[-1].index))
+
+
+def test_an_index_file_that_is_cut_while_it_is_read_is_looked_up_again(mine: EventWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments were sealed meanwhile: what is left in the file stands elsewhere in it."""
+    monkeypatch.setattr("coldtrail.indexes._RUN_ROWS", 20)
+    mine.append(mine.log, mine.turns(60))
+    mine.scan()
+    with mine.open() as home:
+        meta = the_stream(home)
+        wanted = places(home, meta)
+        with StreamReader(home, meta) as reader:
+            rows = reader.rows(Selection())
+            found = [Position(generation, row.offset) for generation, row in itertools.islice(rows, 30)]
+            compact(home, cold=True)
+            found += [Position(generation, row.offset) for generation, row in rows]
+        assert found == wanted
 
 
 def test_segments_that_are_merged_while_their_indexes_are_read_lose_no_record(mine: EventWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,8 +249,43 @@ def test_a_plan_reads_nothing_of_the_log(mine: EventWorld) -> None:
             home.work.frames_decoded = 0
             plan = session.plan_recover(at=moment)
             assert home.work.frames_decoded == 0
-            recovered(home, meta, moment)
-            assert plan.frames <= home.work.frames_decoded <= 2 * plan.frames
+            recovered(home, meta, moment).state.messages()
+            assert plan.frames <= home.work.frames_decoded <= 3 * plan.frames  # for its last bytes, the replay, the conversation
+
+
+def test_of_a_log_of_ids_that_do_not_sort_no_index_is_read_but_that_of_the_end(mine: EventWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor of a log of several segments more than of one; and one that was there long ago counts once all the same."""
+    monkeypatch.setattr("coldtrail.stage.compact.TIER_FACTOR", 0)  # nothing is merged
+    chance, read = random.Random(4), list[int]()
+    index = SegmentFile.index
+
+    def noted(segment: SegmentFile, footer: Footer) -> RecordIndex:
+        read.append(segment.name.start)
+        return index(segment, footer)
+
+    def some() -> list[bytes]:
+        ids = [uuid.UUID(int=chance.getrandbits(128), version=4) for _ in range(100)]
+        return [b'{"type":"message_added","role":"user","event_id":"%s","content":"%d"}\n' % (str(each).encode(), each.int) for each in ids]
+
+    first = some()
+    for part in (first, some(), some(), some(), [*some(), first[7]]):
+        mine.append(mine.log, b"".join(part))
+        mine.scan()
+        with mine.open() as home:
+            checkpointed(home)
+            compact(home, cold=True)
+    assert len(sealed_files(mine)) == 5
+    monkeypatch.setattr(SegmentFile, "index", noted)
+    with mine.open() as home:
+        meta, last = the_stream(home), places(home, the_stream(home))[-2]
+        read.clear()
+        found = recovered(home, meta, last)
+        assert (found.state.event_count, len(set(read))) == (500, 1)
+        assert found.replayed > 2
+        read.clear()
+        found = recovered(home, meta)
+        assert (found.state.event_count, set(read)) == (500, {0, max(read)})
+        assert recovered(home, meta, verify=True).verified is True
 
 
 @pytest.mark.slow
@@ -206,11 +302,13 @@ def test_a_log_of_ids_that_do_not_sort_is_folded_at_the_same_speed(tmp_path: Pat
     with world.open() as home:
         meta = the_stream(home)
         with StreamReader(home, meta) as reader:
-            rows = IdRows(reader)
-            assert sum(map(sys.getsizeof, rows._buckets)) < 20 * 201_000
-            behind = Ref(0, 1 << 40, 0)
-            assert len(list(rows.having(id_hash(ids[min(repeated)]), behind))) == 2
-            assert list(rows.having(id_hash("nowhere"), behind)) == []
+            assert len(list(reader.having_id(id_hash(ids[min(repeated)])))) == 2
+            for each in ids[:20_000:50]:
+                assert list(reader.having_id(id_hash(each[::-1]))) == []
+                assert len(list(reader.having_id(id_hash(each)))) >= 1
+            (file, *_) = {run.file for run in reader._known_runs(0)[0] if run.file is not None}
+            assert file._table is not None
+            assert file._table.bytes < 20 * 201_000
         found = recovered(home, meta)
         assert found.state.event_count == 200_000
         assert found.state.decisions.count == 200_000
@@ -254,6 +352,6 @@ def test_two_terminals_on_one_session_are_recovered_in_no_time_that_squares(tmp_
 
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(LogPast, "_read_again", counted)
-                state = recover(home, reader).state
+                state = recover(reader).state
         assert said(state) == ["r", *(f"b{n}" for n in range(300))]
         assert read <= len(lines)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from coldtrail.agents import agent
 from coldtrail.agents.walk import Source
+from coldtrail.format.frames import Frame
+from coldtrail.format.manifest import StreamMeta
+from coldtrail.home import Home
 from coldtrail.model import Position, Relation
 from pipeline.recovering import EventWorld, checkpointed, places, points, recovered, replayed
 from pipeline.stage.places import flip_bit, sealed_files, the_session, the_stream
@@ -70,7 +74,8 @@ def test_a_checkpoint_behind_a_damaged_range_makes_good_for_it(mine: EventWorld)
         assert "cannot be verified" in found.notes[-1]
 
 
-def test_a_checkpoint_whose_records_are_damaged_is_passed_over(mine: EventWorld) -> None:
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_checkpoint_whose_records_are_damaged_is_passed_over_once_they_are_asked_for(mine: EventWorld, verify: bool) -> None:
     mine.append(mine.log, mine.turns(60, summary_every=1000))
     mine.scan()
     with mine.open() as home:
@@ -80,11 +85,18 @@ def test_a_checkpoint_whose_records_are_damaged_is_passed_over(mine: EventWorld)
     mine.log.unlink()
     damaged(mine, 0.1)
     with mine.open() as home:
-        found = recovered(home, meta)
+        found = recovered(home, meta, verify=verify)
+        assert 0 < len(found.state.messages()) < 120
         assert found.checkpoint is None or found.checkpoint.offset < found.gaps[0].end
         assert found.notes
         assert len(found.gaps) == 1
-        assert 0 < len(found.state.messages()) < 120
+        other = recovered(home, meta, verify=not verify).state
+        assert (other.messages(), other) == (found.state.messages(), found.state)
+        for first, second in ((recovered(home, meta).state, other), (other, recovered(home, meta).state)):
+            assert first == second  # though one is recovered anew while they are compared
+        told = the_session(home).recover().to_json()
+        assert told["state_hash"] == found.state.hash()
+        assert told["notes"]
 
 
 def test_damage_in_the_agents_own_bytes_is_no_gap(mine: EventWorld) -> None:
@@ -95,6 +107,39 @@ def test_damage_in_the_agents_own_bytes_is_no_gap(mine: EventWorld) -> None:
         found = recovered(home, the_stream(home), verify=True)
         assert (found.verified, found.gaps, found.notes) == (True, [], [])
         assert found.state.event_count == mine.count
+
+
+def test_damage_inside_a_line_that_is_not_finished_moves_no_record(mine: EventWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line lies in several frames, of which one cannot be read; what comes behind it stands where it stood."""
+    head = mine.turns(3)
+    long = mine.event("message_added", role="user", content="".join(map(str, random.Random(3).choices(range(10), k=9000))))[:-20]
+    mine.append(mine.log, head + long)
+    mine.scan()
+    mine.clock.tick(60_000)
+    mine.scan()
+    mine.log.unlink()
+    with mine.open() as home:
+        meta = the_stream(home)
+        assert home.plain(meta, 0).end() == len(head + long)
+        wanted = places(home, meta)
+        assert wanted[-1] == Position(0, len(head))
+        name, frame, start = [each for each in frames_of(home, meta) if len(head) < each[2] < len(head) + 5000][1]
+        flip_bit(home.layout.generation(meta.stream, 0) / name, frame.offset + frame.length - 6)
+    with mine.open() as home:
+        records = places(home, meta)
+        assert records[: len(wanted) - 1] == wanted[:-1]
+        behind = Position(0, start + frame.plain_length)
+        assert behind in records
+        assert recovered(home, meta).gaps[0].start == start
+
+
+def frames_of(home: Home, meta: StreamMeta) -> list[tuple[str, Frame, int]]:
+    """The frames of what is in open segments: the segment's name, the frame, where its content stands."""
+    plain, found = home.plain(meta, 0), list[tuple[str, Frame, int]]()
+    for piece in plain.pieces():
+        with closing(plain.segment(piece)) as segment:
+            found += [(str(piece.name), *each) for each in zip(segment.frames, segment.starts, strict=False)]
+    return found
 
 
 # --- generations ---

@@ -317,7 +317,7 @@ def test_streams_that_a_crash_left_out_of_the_catalog_are_taken_up_not_begun_aga
     desk.capture()
     with open_home(settings(env={"HOME": str(desk.user)})) as home:
         (row,) = home.catalog.all_streams()
-        home.catalog.forget({row.session}, {row.stream})
+        home.catalog.drop({row.session}, {row.stream})
     trail.wait_captured(log)
     with open_home(desk.settings()) as home:
         assert [meta.stream for meta in metas(home)] == [row.stream]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -13,7 +14,13 @@ import click
 from coldtraild.cli.asked import Asked
 from coldtraild.cli.ending import DEBUG, ended, tell_bug
 
-NAMES = ("run", "status", "ls", "show", "events", "state", "restore", "verify", "rebuild", "pin", "unpin", "config", "completion")
+NAMES = (
+    *("run", "sync", "pause", "resume", "reload", "status", "ls", "show", "events", "state", "restore"),
+    *("verify", "drill", "doctor", "rebuild"),
+    *("plan", "prune", "pin", "unpin", "tag", "purge", "journal", "init", "service", "config", "completion"),
+)
+
+_OBJECTS = 50_000  # made before the collector looks: most commands make a list, print it and end
 
 
 class Commands(click.Group):
@@ -80,6 +87,7 @@ def coldtrail(ctx: click.Context, home: str | None, config: str | None) -> None:
 
 def main() -> None:
     """What the installed command does; ends the process."""
+    gc.set_threshold(_OBJECTS)
     if os.environ.get(DEBUG) != "1":
         sys.excepthook = tell_bug
     if isinstance(sys.stdout, io.TextIOWrapper):  # a title may hold what the terminal's encoding lacks

@@ -31,6 +31,7 @@ Decorator = Callable[[Any], Any]
 
 pass_asked: Decorator = click.make_pass_decorator(Asked)
 as_json: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON document; messages go to stderr.")
+force: Decorator = click.option("--force", is_flag=True, help="Mark more sessions than a pass may (most_per_pass).")
 one_id: Decorator = click.argument("name", metavar="ID")
 some_ids: Decorator = click.argument("names", metavar="ID...", nargs=-1, required=True)
 any_ids: Decorator = click.argument("names", metavar="[ID]...", nargs=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -15,6 +16,14 @@ from coldtraild.cli.say import message
 DEBUG = "COLDTRAIL_DEBUG"
 INTERRUPTED = 130  # as a shell says of a process that SIGINT ended
 PIPE_CLOSED = 141  # and SIGPIPE
+_HINTS = {
+    errno.EACCES: "give the user that runs coldtrail the right to it",
+    errno.EPERM: "give the user that runs coldtrail the right to it",
+    errno.EROFS: "it is mounted read-only; mount it for writing, or work with another folder",
+    errno.ENOSPC: "free some space on that disk",
+    errno.EDQUOT: "free some space, or have the quota raised",
+    errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
+}
 _BAD_TO_WORST = (0, 5, 3, 4, 2, 1)
 
 
@@ -52,7 +61,7 @@ def tell(error: ColdtrailError | OSError) -> int:
     """Say what went wrong and what to do about it; gives the exit code."""
     if os.environ.get(DEBUG) == "1":
         traceback.print_exception(error)
-    message(_what(error), hint=getattr(error, "hint", ""))
+    message(_what(error), hint=_hint(error))
     return error.exit_code if isinstance(error, ColdtrailError) else 1
 
 
@@ -60,6 +69,10 @@ def _what(error: ColdtrailError | OSError) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error)
+
+
+def _hint(error: ColdtrailError | OSError) -> str:
+    return error.hint if isinstance(error, ColdtrailError) else _HINTS.get(error.errno or 0, "")
 
 
 def tell_bug(kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
@@ -96,4 +109,4 @@ class Ending:
         """Tell what went wrong with one of them."""
         code = tell(error)
         self.note(code)
-        self.errors.append({"id": name, "what": _what(error), "hint": getattr(error, "hint", ""), "exit_code": code})
+        self.errors.append({"id": name, "what": _what(error), "hint": _hint(error), "exit_code": code})

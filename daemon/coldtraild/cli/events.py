@@ -11,7 +11,7 @@ import click
 
 from coldtrail import Event, EventType, Gap, Session, UsageError
 from coldtrail.format import lines
-from coldtrail.model import Relation, instant_text
+from coldtrail.model import Elsewhere, Relation, instant_text
 from coldtrail.tail import TAKEN_BACK
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, one_id, pass_asked
@@ -24,6 +24,7 @@ _EXITS = {
     1: "some bytes of our copy could not be read; what is intact was printed",
     2: "a moment, or a type, that there is not",
     3: "no such session, stream, position or id, or several",
+    5: "not all is told: the agent has made its file again and that is not captured yet, or the session goes on in another one",
 }
 
 _BEGUN = {
@@ -188,11 +189,14 @@ def _tail(session: Session) -> dict[str, object]:
 
 def _told(gaps: list[Gap]) -> int:
     for gap in dict.fromkeys(gaps):  # a range may be met for the index and for the record
-        where = f"bytes {gap.start} to {gap.end} of generation {gap.generation}"
-        say.message(f"{where} cannot be read: {gap.what}", hint="run `coldtrail verify`" if _damage([gap]) else "")
+        where = f"bytes {gap.start} to {gap.end} of generation {gap.generation} cannot be read: "
+        hint = "run `coldtrail verify`" if _damage([gap]) == 1 else ""
+        say.message(gap.what if isinstance(gap, Elsewhere) else where + gap.what, hint=hint)
     return _damage(gaps)
 
 
 def _damage(gaps: list[Gap]) -> int:
-    """1 where something of our copy is damaged; what its agent took back is no failure of ours."""
-    return int(any(gap.what != TAKEN_BACK for gap in gaps))
+    """1 where something of our copy is damaged, 5 where it only lacks the newest; what its agent took back is no failure of ours."""
+    failures = [gap for gap in gaps if gap.what != TAKEN_BACK]
+    late = all(isinstance(gap, Elsewhere) for gap in failures)
+    return (5 if late else 1) if failures else 0

@@ -111,7 +111,7 @@ class Report:
         if self._dry_run:
             self._plan(plan.pieces)
         else:
-            self._carry_out(carry_out(trail.home, plan))
+            self._carry_out(carry_out(trail.home, plan, trail.settings.config.retention.restored_hold_ms))
         self._close(session, plan.resume if wish.to is None and len(self.failed) == failed_before else None)
 
     def fork(self, trail: Trail, session: Session, plan: ForkPlan) -> None:
@@ -172,9 +172,9 @@ class Report:
         _warn(done.path, done.note)
 
     def _fail(self, done: Passed) -> None:
-        self.failed.append({"path": str(done.path), "why": done.why})
+        self.failed.append({"path": str(done.path), "why": done.why, "hint": done.hint})
         self._say(f"failed    {say.folder(str(done.path))}")
-        _warn(done.path, done.why)
+        _warn(done.path, done.why, done.hint)
 
     def _skip(self, path: Path, why: str) -> None:
         self.skipped.append({"path": str(path), "why": why})
@@ -201,6 +201,6 @@ def _mtime(ns: int) -> str | None:
     return instant_text(ns // 1_000_000)
 
 
-def _warn(path: Path, note: str) -> None:
+def _warn(path: Path, note: str, hint: str = "") -> None:
     if note:
-        say.message(note if str(path) in note else f"{path}: {note}")
+        say.message(note if str(path) in note else f"{path}: {note}", hint=hint)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ import click
 from coldtrail.format import lines
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_QUARTER_MS = 900_000
 _MINUTE, _HOUR, _DAY, _WEEK = 60, 3_600, 86_400, 7 * 86_400
 
 
@@ -111,6 +113,12 @@ def local(ms: int | None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S")
 
 
+@cache
+def _day(quarter: int) -> str:
+    """The day of a quarter of an hour, anywhere: no zone is shifted by less."""
+    return local(quarter * _QUARTER_MS)[:10]
+
+
 def ago(ms: int | None, now_ms: int) -> str:
     """The same as people say it: how long ago, or the date where that is over a week.
 
@@ -121,7 +129,7 @@ def ago(ms: int | None, now_ms: int) -> str:
         return "-"
     seconds = (now_ms - ms) // 1000
     if not 0 <= seconds < _WEEK:
-        return local(ms)[:10]
+        return _day(ms // _QUARTER_MS)
     for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
         if seconds >= unit:
             return f"{seconds // unit} {name} ago"
@@ -132,7 +140,7 @@ def folder(path: str | None) -> str:
     """A folder as people write it, with `~` for their own."""
     if path is None:
         return "-"
-    home = str(Path.home())
+    home = os.environ.get("HOME") or str(Path.home())  # a list asks 20,000 times
     return printable("~" + path[len(home) :] if path == home or path.startswith(home + "/") else path)
 
 

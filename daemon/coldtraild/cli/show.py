@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import PurePath
 
 import click
 
-from coldtrail import Session, Trail
+from coldtrail import Session, Trail, sweeps
 from coldtrail.catalog import FaultRow
+from coldtrail.client import find_sources
 from coldtrail.errors import ColdtrailError
 from coldtrail.format import lines
 from coldtrail.format.manifest import Generation, StreamMeta
 from coldtrail.model import instant_text
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, one_id, pass_asked
+from coldtraild.cli.ls import listed
 from coldtraild.cli.status import fault_document, fault_lines
 
 
@@ -26,8 +29,8 @@ from coldtraild.cli.status import fault_document, fault_lines
 def command(asked: Asked, name: str, *, as_json: bool) -> None:
     """Show one session: its files, its faults, how to go on with it.
 
-    Prints its facts, then each of its files with its path, the sizes of its generations and how each relates to the one before,
-    then the faults that concern it. A generation that is `mixed` may hold bytes of two lives.
+    Prints its facts, then each of its files with its path and where it was before, the sizes of its generations and how each
+    relates to the one before, then the faults that concern it. A generation that is `mixed` may hold bytes of two lives.
     """
     with asked.trail() as trail:
         session = trail.session(name)
@@ -58,7 +61,7 @@ def _held(trail: Trail, meta: StreamMeta, generation: Generation) -> int | None:
 
 def _document(trail: Trail, session: Session, metas: list[StreamMeta], faults: list[FaultRow], resume: str | None) -> dict[str, object]:
     return {
-        **session.to_json(),
+        **listed(session, sweeps.look(trail.home, find_sources(trail.settings))),
         "parents": lines.loads(session.row.parents.encode()),
         "resume": resume,
         "streams": [_stream_document(trail, meta) for meta in metas],
@@ -110,8 +113,8 @@ def _lines(trail: Trail, session: Session, metas: list[StreamMeta], faults: list
 def _stream_lines(trail: Trail, meta: StreamMeta) -> Iterator[str]:
     yield f"{meta.role.value:<9} {say.folder(meta.path)}"
     yield f"  stream {meta.stream}" + (f", gone since {say.local(meta.gone_ms)}" if meta.gone_ms is not None else "")
-    for seen in meta.paths[:-1]:
-        yield f"  was at {say.folder(seen.path)} from {say.local(seen.since_ms)}"
+    for seen, moved in itertools.pairwise(meta.paths):
+        yield f"  moved {say.local(moved.since_ms)}, was at {say.folder(seen.path)} from {say.local(seen.since_ms)}"
     for each in meta.generations:
         held = _held(trail, meta, each)
         amount = "cannot be read: run `coldtrail verify`" if held is None else say.size(held)

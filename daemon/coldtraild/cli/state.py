@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import click
 
 from coldtrail import Recovered, UnverifiableError
+from coldtrail.model import Elsewhere
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, one_id, pass_asked
 from coldtraild.cli.gist import content_gist
@@ -17,6 +18,7 @@ _EXITS = {
     3: "no such session or moment",
     5: "a range of the log could not be read, so not all is known",
 }
+_GAPS_TOLD = 3
 _WHEN = "A time, a span back (2h), a position, an id, or #N (the Nth record)"
 
 
@@ -42,12 +44,14 @@ def command(asked: Asked, name: str, *, at: str | None, before: str | None, stre
         else:
             click.echo("\n".join(_lines(found, session.title or "")))
     if found.gaps:
-        raise UnverifiableError(f"{len(found.gaps)} ranges of the log could not be read", hint="run `coldtrail verify`")
+        told = "; ".join(f"{gap.generation}:{gap.start} to {gap.end}, {gap.what}" for gap in found.gaps[:_GAPS_TOLD])
+        hint = "" if all(isinstance(gap, Elsewhere) for gap in found.gaps) else "run `coldtrail verify`"
+        raise UnverifiableError(f"{len(found.gaps)} ranges of the log could not be read: {told}", hint=hint)
     return 1 if found.recovery.verified is False else 0
 
 
 def _lines(found: Recovered, title: str) -> Iterator[str]:
-    state = found.state
+    state, messages = found.state, found.state.messages()  # first: where the log is damaged, what else is told changes with them
     began = f"checkpoint {found.checkpoint}" if found.checkpoint else "the start of the log"
     yield f"session     {found.key}  {say.printable(title)}"
     yield f"position    {found.position}  ({state.event_count} events)"
@@ -61,6 +65,6 @@ def _lines(found: Recovered, title: str) -> Iterator[str]:
         yield f"  pending   {say.printable(str(tool.tool_name))}  {say.printable(invocation)}"
     for note in found.recovery.notes:
         yield f"note        {say.printable(note)}"
-    yield f"messages    {len(state.messages())}"
-    for message in state.messages():
+    yield f"messages    {len(messages)}"
+    for message in messages:
         yield f"  {say.printable(message.role):<9} {say.printable(content_gist(message.content))}"

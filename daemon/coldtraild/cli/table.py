@@ -23,11 +23,27 @@ class Column:
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int | None, bold: bool = False) -> str:
     """The rows under their titles, each on one line of at most `width` cells; None: as wide as they are."""
-    widths = [max(map(cell_len, texts)) for texts in zip([column.title for column in columns], *rows, strict=True)]
+    everything = [[column.title for column in columns], *rows]
+    if width is None and all(text.isascii() for row in everything for text in row):
+        titles, *lines = _ascii(columns, everything)
+        return "\n".join([click.style(titles, bold=True) if bold else titles, *lines])
+    widths = [max(map(cells, texts)) for texts in zip(*everything, strict=True)]
     if width is not None:
         _shrink(columns, widths, width - len(_BETWEEN) * (len(columns) - 1))
-    titles, *lines = [_line(columns, widths, row, width) for row in ([column.title for column in columns], *rows)]
+    titles, *lines = [_line(columns, widths, row, width) for row in everything]
     return "\n".join([click.style(titles, bold=True) if bold else titles, *lines])
+
+
+def _ascii(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of what may be as wide as it is, and takes one cell a character: a list of 20,000 is not to be waited for."""
+    widths = [max(map(len, texts)) for texts in zip(*rows, strict=True)]
+    form = _BETWEEN.join(f"{{:{'>' if column.right else '<'}{wide}}}" for column, wide in zip(columns, widths, strict=True))
+    return [form.format(*row).rstrip() for row in rows]
+
+
+def cells(text: str) -> int:
+    """How many cells a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def _shrink(columns: Sequence[Column], widths: list[int], room: int) -> None:
@@ -46,13 +62,15 @@ def _line(columns: Sequence[Column], widths: Sequence[int], texts: Sequence[str]
 
 
 def _cell(text: str, wide: int, *, right: bool) -> str:
-    text = cut(text, wide)
-    padding = " " * (wide - cell_len(text))
+    if (taken := cells(text)) > wide:
+        text = cut(text, wide)
+        taken = cells(text)
+    padding = " " * (wide - taken)
     return padding + text if right else text + padding
 
 
 def cut(text: str, wide: int) -> str:
     """As much of a text as so many cells hold."""
-    if cell_len(text) <= wide:
+    if cells(text) <= wide:
         return text
     return set_cell_size(text, max(wide - 1, 0)).rstrip() + _CUT

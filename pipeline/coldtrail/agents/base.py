@@ -39,7 +39,7 @@ class Fork:
 
 
 class Agent(Protocol):
-    """One agent's habits. Pure but for `roots`, `sweep_days` and `advise`, which may look at the agent's settings files.
+    """One agent's habits. Pure but for `roots`, `sweep_days`, `advise` and `busy`, which may look at the agent's settings and marks.
 
     A new agent is one new file in this folder with one such object named `AGENT`; nothing else changes.
     """
@@ -65,6 +65,12 @@ class Agent(Protocol):
         `head()` reads its first `HEAD_BYTES` at most; call it only where the path does not tell. It raises OSError.
         """
 
+    def log_id(self, path: PurePosixPath) -> str | None:
+        """By which id other logs name the main log at `path` as the one they go on from; None: none ever does.
+
+        Of a session's main logs that with the greatest id is the newest: what the agent goes on with.
+        """
+
     def plain_path(self, path: PurePosixPath) -> PurePosixPath | None:
         """The path of which this file is a compressed twin; None for a plain file (Codex: `x.jsonl.zst` -> `x.jsonl`)."""
 
@@ -77,6 +83,9 @@ class Agent(Protocol):
         `first` are the new file's first records, at most 64; `held(id)` tells whether the lost one had a record of that id.
         """
 
+    def ordinal(self, value: object) -> int | None:
+        """Which record of its conversation one parsed record says it is, counted from 0; None: it does not say."""
+
     def sweep_days(self, root: Path) -> float | None:
         """After how many days this agent deletes its own logs, from its settings; None: never."""
 
@@ -85,6 +94,12 @@ class Agent(Protocol):
 
     def advise(self, root: Path, mtime_ns: int, last_ms: int | None, now_ns: int) -> RestoreAdvice:
         """Which mtime a restored file gets; `mtime_ns` is the original, `last_ms` the newest in-file time."""
+
+    def busy(self, root: Path, session_id: str) -> str | None:
+        """Why a program that runs now may yet write to this session, though it has no file of it open; None: nothing says so.
+
+        Asked before a session's files are taken away, so doubt is a reason. Who has a file open is found out elsewhere.
+        """
 
     def fork(self, path: PurePosixPath, fresh: str) -> Fork | None:
         """How a copy of the log at `path` (relative to the root) becomes a session of its own; None: it cannot.

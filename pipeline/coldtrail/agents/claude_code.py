@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from coldtrail.agents.base import HEAD_BYTES, Agent, Fork, Place, RestoreAdvice
 from coldtrail.agents.reading import DAY_NS, command, fields_of, first_text, number, present, session_id_in, setting, time_ms, unknown, word
+from coldtrail.liveness import is_alive
 from coldtrail.model import EventType, Ids, Meaning, Reading, Role, instant_text
 
 _SWEEP_DAYS = 30.0
@@ -65,6 +66,10 @@ class ClaudeCode:
                 return Place(session, "", Role.COMPANION)
         return None
 
+    def log_id(self, path: PurePosixPath) -> str | None:
+        """None: each log holds its whole history."""
+        return None
+
     def plain_path(self, path: PurePosixPath) -> PurePosixPath | None:
         """None: it compresses nothing."""
         return None
@@ -95,6 +100,10 @@ class ClaudeCode:
         hanging = (reading for reading in first if reading.parent is not None and reading.parent not in here)
         return any(held(reading.parent or "") and not (reading.id and held(reading.id)) for reading in hanging)
 
+    def ordinal(self, value: object) -> int | None:
+        """None: its records have ids."""
+        return None
+
     def sweep_days(self, root: Path) -> float | None:
         """`cleanupPeriodDays`; 30 where it is not set, not readable, or a value that the program itself rejects."""
         days = setting(root / "settings.json", "cleanupPeriodDays")
@@ -117,6 +126,15 @@ class ClaudeCode:
             f"mtime set to now: with the original one ({original}) Claude Code would soon delete it again"
             f" (it keeps {days:g} days; cleanupPeriodDays in {root / 'settings.json'})",
         )
+
+    def busy(self, root: Path, session_id: str) -> str | None:
+        """Told by `sessions/<pid>.json`, which a running program keeps, and which outlives it only in a crash."""
+        for mark in sorted((root / "sessions").glob("*.json")):
+            pid = number(setting(mark, "pid")) or (int(mark.stem) if mark.stem.isdecimal() else None)
+            whose = setting(mark, "sessionId")
+            if whose in (session_id, None) and (pid is None or is_alive(pid)):
+                return f"busy: pid {pid}" if whose else f"{mark} does not say which session is busy"
+        return None
 
     def fork(self, path: PurePosixPath, fresh: str) -> Fork | None:
         """Beside the original: it goes by the file's name, and says the new id in what it appends."""
@@ -149,8 +167,9 @@ def _is_root(line: Line) -> bool:
 
 
 def _start(line: Line) -> Meaning:
+    origin = fields_of(line.get("forkedFrom"))  # a fork is a copy, and needs nothing of the session that it was copied from
     fields = present(session_id=word(line.get("sessionId")), cwd=word(line.get("cwd")), version=word(line.get("version")))
-    return Meaning(EventType.SESSION_START, fields)
+    return Meaning(EventType.SESSION_START, {**fields, **present(forked_from=word(origin.get("sessionId")))})
 
 
 def _aside(event: Meaning) -> Meaning:
@@ -190,8 +209,8 @@ def _user(line: Line) -> list[Meaning]:
     if line.get("isCompactSummary"):
         return [Meaning(EventType.CONTEXT_SUMMARIZED, {"summary": first_text(content)})]
     results = [_result(block) for block in content if _is_result(block)] if isinstance(content, list) else []
-    if len(results) == 1 and (took := _duration_ms(line.get("toolUseResult"))) is not None:
-        results[0]["duration_ms"] = took
+    if len(results) == 1:
+        results[0].update(_besides(line.get("toolUseResult")))
     events = [Meaning(EventType.TOOL_COMPLETED, result) for result in results]
     if isinstance(content, list) and events:
         content = [block for block in content if not _is_result(block)]
@@ -210,6 +229,11 @@ def _result(block: Line) -> Line:
     if block.get("is_error") is True:
         data["is_error"] = True
     return data
+
+
+def _besides(result: object) -> Line:
+    """What only the structured copy of a tool's result tells: how long it took, and where the whole of it lies if it was too long."""
+    return present(duration_ms=_duration_ms(result), output_path=word(fields_of(result).get("persistedOutputPath")))
 
 
 def _duration_ms(result: object) -> int | None:

@@ -9,10 +9,12 @@ from pathlib import Path, PurePosixPath
 
 from coldtrail.agents.base import Agent, Fork, Place, RestoreAdvice
 from coldtrail.agents.reading import command, fields_of, first_text, number, present, time_ms, unknown, word
+from coldtrail.liveness import is_locked
 from coldtrail.model import EventType, Ids, Meaning, Reading, Role
 
-_UUID_AT_END = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
-_ROLLOUT = re.compile(rf"(rollout-(\d{{4}})-(\d\d)-(\d\d)T[0-9-]+-){_UUID_AT_END.pattern}")
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_IDS = re.compile(rf"({_UUID})(?:_({_UUID}))?$")  # the thread's and, where it was reverted, the rollout's own
+_ROLLOUT = re.compile(rf"(rollout-(\d{{4}})-(\d\d)-(\d\d)T[0-9-]+-){_UUID}(?:_{_UUID})?")
 _CALLS = frozenset({
     "function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call", "image_generation_call",
 })  # fmt: skip
@@ -51,7 +53,7 @@ _COMPLAINTS = frozenset({"error", "stream_error", "warning"})
 
 
 class Codex:
-    """A thread is one file, which may need the bytes of the threads it was forked from."""
+    """A thread is one file, and a further one each time it is reverted; each may go on from a part of another one, which it names."""
 
     name = "codex"
     folders = ("sessions", "archived_sessions")
@@ -66,8 +68,13 @@ class Codex:
         plain = self.plain_path(path) or path
         if plain.suffix != ".jsonl" or path.parts[0] not in self.folders or any(part.startswith(".") for part in path.parts):
             return None
-        uuid = _UUID_AT_END.search(plain.stem)
-        return Place(uuid[0].lower() if uuid else plain.stem, "", Role.MAIN)
+        ids = _IDS.search(plain.stem)
+        return Place(ids[1].lower() if ids else plain.stem, "", Role.MAIN)
+
+    def log_id(self, path: PurePosixPath) -> str | None:
+        """The rollout's own id: of a thread's first rollout it is the thread's, and those of later ones are greater."""
+        ids = _IDS.search((self.plain_path(path) or path).stem)
+        return (ids[2] or ids[1]).lower() if ids else None
 
     def plain_path(self, path: PurePosixPath) -> PurePosixPath | None:
         """Without `.zst`: Codex compresses its own cold rollouts, and turns them back when it resumes one."""
@@ -102,6 +109,10 @@ class Codex:
         ids = (word(each.data.get("invocation_id")) for each in outputs)
         return any(each is not None and each not in here and held(each) for each in ids)
 
+    def ordinal(self, value: object) -> int | None:
+        """Newer rollouts number their lines, behind those of what they go on from."""
+        return number(fields_of(value).get("ordinal"))
+
     def sweep_days(self, root: Path) -> float | None:
         """None: it deletes nothing by itself."""
         return None
@@ -113,6 +124,11 @@ class Codex:
     def advise(self, root: Path, mtime_ns: int, last_ms: int | None, now_ns: int) -> RestoreAdvice:
         """The original mtime: the list of threads shows it as their last change."""
         return RestoreAdvice(mtime_ns)
+
+    def busy(self, root: Path, session_id: str) -> str | None:
+        """Told by the lock that a running program has on the thread's file in `thread-writer-locks`, which goes with it."""
+        lock = root / "thread-writer-locks" / f"{session_id}.lock"
+        return f"busy: {lock.name} is locked" if is_locked(lock) else None
 
     def fork(self, path: PurePosixPath, fresh: str) -> Fork | None:
         """Under the same time, which must stand in the name; of an archived thread, among those that can be resumed."""
@@ -139,12 +155,24 @@ def _meta(payload: Fields) -> list[Meaning]:
     """A thread begins; a forked one's file holds its parent's line too, so each says whose it is."""
     session, git = word(payload.get("id")) or word(payload.get("session_id")), fields_of(payload.get("git"))
     where = present(cwd=word(payload.get("cwd")), version=word(payload.get("cli_version")))
-    events = [Meaning(EventType.SESSION_START, present(session_id=session, **where))]
+    events = [Meaning(EventType.SESSION_START, present(session_id=session, base=_base(payload), **where))]
     if (branch := word(git.get("branch"))) is not None:
         events.append(Meaning(EventType.ENVIRONMENT_CHANGED, present(git_branch=branch, git_commit=word(git.get("commit_hash")), **where)))
     if parents := _parents(payload, session):
-        events.append(Meaning(EventType.METADATA_CHANGED, present(parents=parents, session_id=session)))
+        who = present(agent_name=word(payload.get("agent_nickname")), agent_role=word(payload.get("agent_role")))
+        events.append(Meaning(EventType.METADATA_CHANGED, present(parents=parents, session_id=session, **who)))
     return events
+
+
+def _base(payload: Fields) -> Fields | None:
+    """The part of another rollout that stands before this one; its records are not copied.
+
+    What a sub-agent's rollout says of where its own history starts (`subagent_history_start_ordinal`) is of no weight: the lines
+    before that are copied, and the model has been told them too.
+    """
+    said = fields_of(payload.get("history_base"))
+    log, size = word(said.get("thread_id")), number(said.get("end_byte_offset"))  # what is called a thread's id is the rollout's
+    return present(log=log.lower(), bytes=size, records=number(said.get("end_ordinal_exclusive"))) if log and size else None
 
 
 def _parents(payload: Fields, session: str | None) -> list[str]:

@@ -54,6 +54,10 @@ class GeminiCli:
                 return Place(owner, project, Role.COMPANION)
         return None
 
+    def log_id(self, path: PurePosixPath) -> str | None:
+        """None: each log holds its whole history."""
+        return None
+
     def plain_path(self, path: PurePosixPath) -> PurePosixPath | None:
         """None: it compresses nothing."""
         return None
@@ -79,6 +83,10 @@ class GeminiCli:
         """Whether it begins without the header that every new file and every rewritten one has."""
         return bool(first) and first[0].events[0].type not in (EventType.SESSION_START, EventType.UNKNOWN)
 
+    def ordinal(self, value: object) -> int | None:
+        """None: its records have ids."""
+        return None
+
     def sweep_days(self, root: Path) -> float | None:
         """`general.sessionRetention.maxAge`, 30 days where nothing is said; None where the sweep is off, or its settings invalid."""
         said = fields_of(setting(root / "settings.json", "general", "sessionRetention"))
@@ -94,14 +102,23 @@ class GeminiCli:
 
     def advise(self, root: Path, mtime_ns: int, last_ms: int | None, now_ns: int) -> RestoreAdvice:
         """The original mtime, with a warning where the time inside is past the sweep's, for no mtime helps then."""
-        days = self.sweep_days(root)
-        if days is None or last_ms is None or now_ns // 1_000_000 - last_ms <= days * DAY_MS:
-            return RestoreAdvice(mtime_ns)
-        return RestoreAdvice(
-            mtime_ns,
-            f"its last change ({(instant_text(last_ms) or '')[:10]}) is past the {days:g} days Gemini CLI keeps sessions: it will delete"
-            f" this one at its next start, unless you first set general.sessionRetention.enabled to false in {root / 'settings.json'}",
-        )
+        days, count = self.sweep_days(root), _sweep_count(root)
+        why = []
+        if days is not None and last_ms is not None and now_ns // 1_000_000 - last_ms > days * DAY_MS:
+            last = (instant_text(last_ms) or "")[:10]
+            why.append(
+                f"its last change ({last}) is past the {days:g} days Gemini CLI keeps sessions: it will delete this one at its next start"
+            )
+        if count is not None:
+            why.append(
+                f"Gemini CLI keeps the {count} newest sessions of a project: if this is none of them, it will delete it at its next start"
+            )
+        switch = f", unless you first set general.sessionRetention.enabled to false in {root / 'settings.json'}"
+        return RestoreAdvice(mtime_ns, "; ".join(why) + switch if why else "")
+
+    def busy(self, root: Path, session_id: str) -> str | None:
+        """None: it leaves no mark while it runs."""
+        return None
 
     def fork(self, path: PurePosixPath, fresh: str) -> Fork | None:
         """Under the same minute; an old session is one document, of which no part is one."""
@@ -111,6 +128,13 @@ class GeminiCli:
     def resume(self, session_id: str, cwd: str | None) -> str | None:
         """By the whole id, from the session's own folder: only its own project's sessions are looked at."""
         return command("gemini", "--resume", session_id, cwd=cwd)
+
+
+def _sweep_count(root: Path) -> int | None:
+    """How many sessions its sweep leaves; None where it is off, or does not count them."""
+    said = fields_of(setting(root / "settings.json", "general", "sessionRetention"))
+    count = said.get("maxCount")
+    return count if said.get("enabled", True) and isinstance(count, int) and not isinstance(count, bool) and count > 0 else None
 
 
 def _chat(project: str, name: str, head: Callable[[], bytes]) -> Place | None:

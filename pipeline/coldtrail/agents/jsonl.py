@@ -30,6 +30,10 @@ class JsonlFolder:
         folder = path.parent.as_posix()
         return Place(path.stem, "" if folder == "." else folder, Role.MAIN)
 
+    def log_id(self, path: PurePosixPath) -> str | None:
+        """None: each log holds its whole history."""
+        return None
+
     def plain_path(self, path: PurePosixPath) -> PurePosixPath | None:
         """None: nothing here is compressed by its writer."""
         return None
@@ -45,6 +49,10 @@ class JsonlFolder:
         """False: nothing in an opaque record tells."""
         return False
 
+    def ordinal(self, value: object) -> int | None:
+        """None: its records are not understood."""
+        return None
+
     def sweep_days(self, root: Path) -> float | None:
         """None: its writer is not known to delete."""
         return None
@@ -56,6 +64,10 @@ class JsonlFolder:
     def advise(self, root: Path, mtime_ns: int, last_ms: int | None, now_ns: int) -> RestoreAdvice:
         """The original mtime."""
         return RestoreAdvice(mtime_ns)
+
+    def busy(self, root: Path, session_id: str) -> str | None:
+        """None: its writer leaves no mark of itself."""
+        return None
 
     def fork(self, path: PurePosixPath, fresh: str) -> Fork | None:
         """Beside the original, its name with eight digits more."""

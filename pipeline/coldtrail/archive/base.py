@@ -50,5 +50,8 @@ class Archive(Protocol):
     def remove(self, key: str) -> None:
         """Remove a file; already gone is done."""
 
+    def remove_folder(self, key: str) -> None:
+        """Remove a folder in which no file is left but unfinished ones, those below it too, durably; already gone is done."""
+
     def walk(self) -> Iterator[str]:
         """The key of every file there is, for `rebuild` and `verify`."""

@@ -47,6 +47,17 @@ class LocalArchive:
     def remove(self, key: str) -> None:
         durable.remove(self._path(key))
 
+    def remove_folder(self, key: str) -> None:
+        top = self._path(key)
+        for folder, _, files in os.walk(top, topdown=False):
+            for name in files:
+                if name.startswith(TEMP_PREFIX):  # an interrupted write has left it
+                    durable.remove(Path(folder) / name)
+            durable.step("remove", Path(folder))
+            os.rmdir(folder)
+        if top.parent.is_dir():
+            durable.sync_folder(top.parent)
+
     def walk(self) -> Iterator[str]:
         for folder, folders, files in os.walk(self._folder):
             folders.sort()

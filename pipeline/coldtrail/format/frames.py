@@ -112,7 +112,12 @@ def decode(frame: bytes, offset: int = 0) -> bytes:
 
 def skippable(payload: bytes) -> bytes:
     """A frame that zstd itself passes over."""
-    return struct.pack("<II", SKIPPABLE_MAGIC, len(payload)) + payload
+    return skippable_head(len(payload)) + payload
+
+
+def skippable_head(length: int) -> bytes:
+    """What stands before a skippable frame's payload of that length."""
+    return struct.pack("<II", SKIPPABLE_MAGIC, length)
 
 
 def skippable_payload(frame: bytes) -> bytes:

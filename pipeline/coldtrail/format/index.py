@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import struct
 import sys
@@ -12,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
+from coldtrail.format.frames import ReadAt
+from coldtrail.format.ids import IdTable
 from coldtrail.model import EVENT_BIT, EventType
 
 VERSION = 1
@@ -26,6 +29,8 @@ _CRC = struct.Struct("<I")
 HEADER_BYTES = _GROWING_HEADER.size + _CRC.size
 ROW_BYTES = _ROW.size + _CRC.size
 Base = int | None | Callable[[], int | None]
+_SET_MAX_ROWS = 8192
+_ASKED_FEW = 4  # times that the hashes are looked through one by one
 _NO_TIME = -(1 << 63)  # earlier than any other, so that a running maximum needs no exception for it
 
 
@@ -70,11 +75,14 @@ class RecordIndex:
     wants to know; `start` is the offset from which on it has records.
     """
 
-    __slots__ = ("_base", "_columns", "_hashes", "_lengths", "_offsets", "_running", "_times", "start")
+    __slots__ = ("_asked", "_base", "_columns", "_hashes", "_known", "_lengths", "_offsets", "_running", "_table", "_times", "start")
 
     def __init__(self, base_ms: Base = None, start: int = 0) -> None:
         self._base = base_ms
         self.start = start
+        self._asked = 0  # how often for an id
+        self._known: set[int] | None = None  # the hashes, where they are few
+        self._table: IdTable | None = None  # where they are many: the rows by their hashes, once that pays
         self._take([array(code) for code in _CODES])
 
     def __len__(self) -> int:
@@ -137,12 +145,22 @@ class RecordIndex:
 
     def having_id(self, hashed: int) -> list[int]:
         """The records whose id has this hash, in order."""
+        if not hashed:
+            return []
+        if len(self) <= _SET_MAX_ROWS:
+            if self._known is None:
+                self._known = set(self._hashes)
+            if hashed not in self._known:
+                return []
+        if self._table is None:
+            self._asked += 1
+            self._table = IdTable(self._hashes) if self._asked > _ASKED_FEW else None
+        if self._table is not None:
+            return self._table.having(hashed)
         found: list[int] = []
-        while hashed:
-            try:
+        with contextlib.suppress(ValueError):  # there is no more
+            while True:
                 found.append(self._hashes.index(hashed, found[-1] + 1 if found else 0))
-            except ValueError:
-                break
         return found
 
     def drop_before(self, end_offset: int) -> RecordIndex:
@@ -153,6 +171,13 @@ class RecordIndex:
         if not cut:
             return _index_of(self._base, self.start, [column[:] for column in self._columns])
         return _index_of(_optional(self._running_times()[cut - 1]), self._end_of(cut - 1), [column[cut:] for column in self._columns])
+
+    def keep_before(self, end_offset: int) -> RecordIndex:
+        """A new index of the records that end at or before `end_offset`."""
+        cut = bisect_left(self._offsets, end_offset)
+        if cut and self._end_of(cut - 1) > end_offset:
+            cut -= 1
+        return _index_of(self._base, self.start, [column[:cut] for column in self._columns])
 
     def based(self, base_ms: Base) -> RecordIndex:
         """The same rows behind others whose times' maximum is `base_ms`."""
@@ -165,7 +190,7 @@ class RecordIndex:
         return data + _CRC.pack(zlib.crc32(data))
 
     @classmethod
-    def decode(cls, data: bytes) -> RecordIndex:
+    def decode(cls, data: bytes | bytearray) -> RecordIndex:
         """Back from `encode`; ValueError says what is wrong."""
         start, base, count = _unpack(_SEALED_HEADER, data, _SEALED_MAGIC, "record index")
         whole = _SEALED_HEADER.size + count * _ROW.size + _CRC.size
@@ -173,15 +198,16 @@ class RecordIndex:
             raise ValueError(f"a record index of {count} rows has {whole} bytes, not {len(data)}")
         if not _crc_holds(data):
             raise ValueError("the record index does not match its checksum")
-        columns, at = [], _SEALED_HEADER.size
+        columns, at, view = [], _SEALED_HEADER.size, memoryview(data)
         for code in _CODES:
             column: array[int] = array(code)
-            column.frombytes(data[at : at + count * column.itemsize])
+            column.frombytes(view[at : at + count * column.itemsize])
             columns.append(_little_endian(column))
             at += count * column.itemsize
         return _index_of(_optional(base), start, columns)
 
     def _append(self, values: tuple[int, ...]) -> None:
+        self._table = self._known = None
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
         if self._running is not None:
@@ -190,6 +216,7 @@ class RecordIndex:
     def _take(self, columns: list[array[int]]) -> None:
         self._columns = columns
         self._offsets, self._lengths, _, _, self._times, self._hashes = columns
+        self._asked, self._table, self._known = 0, None, None
         self._running: array[int] | None = None  # most who read a log do not ask for times
 
     def _running_times(self) -> array[int]:
@@ -235,19 +262,33 @@ def read_file(data: bytes) -> tuple[RecordIndex, int]:
     return index, HEADER_BYTES + len(index) * ROW_BYTES
 
 
-def split_file(data: bytes, rows: int) -> list[tuple[int, bytes]]:
-    """That file as several, each with the offset of its first record and of so many rows at most, to be read one by one.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the rows in that file, to be read by themselves."""
+
+    offset: int  # of their first record
+    at: int  # in the file, in bytes
+    length: int  # there, in bytes
+
+    def read(self, source: ReadAt) -> RecordIndex:
+        """The index of these rows, up to the first that is torn, damaged or out of order."""
+        return read_file(pack_header(self.offset, None) + source.read_at(self.at, self.length))[0]
+
+
+def split_file(source: ReadAt, rows: int) -> tuple[int, list[Part]]:
+    """The `start` of that file, and its parts, of so many rows each at most.
 
     They end before the first that does not begin with a whole row. ValueError where not even the header is whole.
     """
-    read_file(data[:HEADER_BYTES])
-    parts: list[tuple[int, bytes]] = []
-    for at in range(HEADER_BYTES, len(data) - ROW_BYTES + 1, rows * ROW_BYTES):
-        if not _crc_holds(data[at : at + ROW_BYTES]):
+    start, size = read_file(source.read_at(0, HEADER_BYTES))[0].start, source.size
+    parts: list[Part] = []
+    for at in range(HEADER_BYTES, size - ROW_BYTES + 1, rows * ROW_BYTES):
+        first = source.read_at(at, ROW_BYTES)
+        if len(first) < ROW_BYTES or not _crc_holds(first):
             break
-        offset = _ROW.unpack_from(data, at)[0]
-        parts.append((offset, pack_header(offset, None) + data[at : at + rows * ROW_BYTES]))
-    return parts
+        whole = (size - HEADER_BYTES) // ROW_BYTES * ROW_BYTES + HEADER_BYTES
+        parts.append(Part(_ROW.unpack_from(first)[0], at, min(rows * ROW_BYTES, whole - at)))
+    return start, parts
 
 
 def _whole_rows(data: bytes, end: int) -> list[array[int]]:
@@ -307,7 +348,7 @@ def _little_endian(column: array[int]) -> array[int]:
     return turned
 
 
-def _unpack(header: struct.Struct, data: bytes, magic: bytes, what: str) -> tuple[int, ...]:
+def _unpack(header: struct.Struct, data: bytes | bytearray, magic: bytes, what: str) -> tuple[int, ...]:
     """The header's fields behind magic and version."""
     if len(data) < header.size + _CRC.size:
         raise ValueError(f"a {what} of {len(data)} bytes is cut off in its header")
@@ -319,6 +360,6 @@ def _unpack(header: struct.Struct, data: bytes, magic: bytes, what: str) -> tupl
     return tuple(fields)
 
 
-def _crc_holds(data: bytes) -> bool:
+def _crc_holds(data: bytes | bytearray) -> bool:
     (stated,) = _CRC.unpack_from(data, len(data) - _CRC.size)
-    return zlib.crc32(data[: -_CRC.size]) == int(stated)
+    return zlib.crc32(memoryview(data)[: -_CRC.size]) == int(stated)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from coldtrail.format import lines
+from coldtrail.format.fields import array, integer, json_object, objects, optional_integer, text
+from coldtrail.format.wishes import Mark, Tombstone, Wishes
 from coldtrail.model import Relation, Role
 
 VERSION = 1
+_CHECKSUM = "sha256"  # of all other fields, as compact JSON with sorted keys
+
+
+class OtherVersionError(ValueError):
+    """The file is whole, and another coldtrail's: nobody but that one may write it anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +36,11 @@ class Stamp:
     @classmethod
     def decode(cls, payload: bytes) -> Self:
         """Back from `encode`; ValueError for anything else."""
-        return cls._from(_object(lines.loads(payload), "a stamp"))
+        return cls._from(json_object(lines.loads(payload), "a stamp"))
 
     @classmethod
     def _from(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**{f.name: _integer(value, f.name) for f in fields(cls)})
+        return cls(**{f.name: integer(value, f.name) for f in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +51,18 @@ class Generation:
     began_ms: int
     stamp: Stamp
     relation: Relation | None = None  # None: the stream's first
+    continues: int | None = None  # the generation whose bytes stand before its own: the file was made again without its head
     mixed: bool = False  # may hold bytes of two lives
 
     @classmethod
     def _from(cls, value: Mapping[str, Any]) -> Self:
         relation = value.get("relation")
         return cls(
-            number=_integer(value, "number"),
-            began_ms=_integer(value, "began_ms"),
-            stamp=Stamp._from(_object(value.get("stamp"), "a stamp")),
+            number=integer(value, "number"),
+            began_ms=integer(value, "began_ms"),
+            stamp=Stamp._from(json_object(value.get("stamp"), "a stamp")),
             relation=None if relation is None else Relation(relation),
+            continues=optional_integer(value, "continues"),
             mixed=bool(value.get("mixed")),
         )
 
@@ -72,8 +82,8 @@ class PathSeen:
 
     @classmethod
     def _from(cls, value: Mapping[str, Any]) -> Self:
-        real = path_in(_text(value, "real")) if "real" in value else None
-        return cls(path_in(_text(value, "path")), _integer(value, "since_ms"), real)
+        real = path_in(text(value, "real")) if "real" in value else None
+        return cls(path_in(text(value, "path")), integer(value, "since_ms"), real)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,28 @@ class RestoredMark:
 
     @classmethod
     def _from(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**{f.name: _integer(value, f.name) for f in fields(cls)})
+        return cls(**{f.name: integer(value, f.name) for f in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """The agent's own file, on its way out: set aside under another name until it is sure that nobody missed it."""
+
+    path: str  # absolute, outside the agent's root
+    device: int
+    inode: int
+    generation: int  # whose bytes it had, all of them
+    since_ms: int
+    removed_ms: int | None = None  # since when it is gone; None: it may still be there
+
+    def to_json(self) -> dict[str, object]:
+        """As a JSON object."""
+        return {**asdict(self), "path": path_out(self.path)}
+
+    @classmethod
+    def _from(cls, value: Mapping[str, Any]) -> Self:
+        numbers = {name: integer(value, name) for name in ("device", "inode", "generation", "since_ms")}
+        return cls(path_in(text(value, "path")), **numbers, removed_ms=optional_integer(value, "removed_ms"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +138,7 @@ class StreamMeta:
     generations: tuple[Generation, ...]
     gone_ms: int | None = None  # since when the agent's file is gone
     restored: RestoredMark | None = None
+    aside: Aside | None = None
 
     @property
     def path(self) -> str:
@@ -120,11 +152,10 @@ class StreamMeta:
 
     def chain(self, last: int | None = None) -> tuple[Generation, ...]:
         """A generation (the newest unless `last` names one) and those that it continues, oldest first; KeyError for no such."""
-        wanted = self.newest if last is None else self.generation(last)
-        first = end = self.generations.index(wanted)
-        while first > 0 and self.generations[first].relation is Relation.CONTINUES:
-            first -= 1
-        return self.generations[first : end + 1]
+        chain = [self.newest if last is None else self.generation(last)]
+        while (before := chain[0].continues) is not None:
+            chain.insert(0, self.generation(before))
+        return tuple(chain)
 
     def generation(self, number: int) -> Generation:
         """The generation of that number; KeyError where there is none."""
@@ -143,33 +174,38 @@ class StreamMeta:
         value = asdict(self)
         value["paths"] = [each.to_json() for each in self.paths]
         value["root"] = path_out(self.root)
+        if self.aside is None:
+            del value["aside"]
+        else:
+            value["aside"] = self.aside.to_json()
         return value
 
     @classmethod
     def from_json(cls, value: object) -> StreamMeta:
         """Back from `to_json`; ValueError names what is wrong."""
-        data = _object(value, "a stream's metadata")
-        words = {name: _text(data, name) for name in ("stream", "session", "host", "source", "agent", "session_id", "scope")}
-        restored = data.get("restored")
+        data = json_object(value, "a stream's metadata")
+        words = {name: text(data, name) for name in ("stream", "session", "host", "source", "agent", "session_id", "scope")}
+        restored, aside = data.get("restored"), data.get("aside")
         return cls(
             **words,
-            root=path_in(_text(data, "root")),
-            role=Role(_text(data, "role")),
+            root=path_in(text(data, "root")),
+            role=Role(text(data, "role")),
             is_log=bool(data.get("is_log")),
-            paths=tuple(PathSeen._from(each) for each in _objects(data, "paths", least=1)),
-            generations=tuple(Generation._from(each) for each in _objects(data, "generations", least=1)),
-            gone_ms=None if data.get("gone_ms") is None else _integer(data, "gone_ms"),
-            restored=None if restored is None else RestoredMark._from(_object(restored, "'restored'")),
+            paths=tuple(PathSeen._from(each) for each in objects(data, "paths", least=1)),
+            generations=_linked([Generation._from(each) for each in objects(data, "generations", least=1)]),
+            gone_ms=optional_integer(data, "gone_ms"),
+            restored=None if restored is None else RestoredMark._from(json_object(restored, "'restored'")),
+            aside=None if aside is None else Aside._from(json_object(aside, "'aside'")),
         )
 
     def encode(self) -> bytes:
         """The whole of meta.json."""
-        return lines.dumps({"version": VERSION, **self.to_json()}, sort=True, indent=True) + b"\n"
+        return _encoded({"version": VERSION, **self.to_json()})
 
     @classmethod
-    def decode(cls, data: bytes) -> StreamMeta:
-        """Back from `encode`; ValueError for another version or a damaged file."""
-        return cls.from_json(_versioned(data))
+    def decode(cls, data: bytes, *, unproven: bool = False) -> StreamMeta:
+        """Back from `encode`; ValueError for another version or a damaged file. `unproven`: whatever its checksum says."""
+        return cls.from_json(_versioned(data, unproven=unproven))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +226,14 @@ class Manifest:
     sealed: tuple[tuple[str, Sealed], ...] = ()  # stream -> what is held of a generation
     pinned: bool = False
     tags: tuple[str, ...] = ()
+    held_until_ms: int | None = None  # until then nothing of it is removed: it was restored
+    mark: Mark | None = None
+    tombstone: Tombstone | None = None  # it was removed: no streams are left
+
+    @property
+    def wishes(self) -> Wishes:
+        """What is asked for the session."""
+        return Wishes(self.pinned, self.tags, self.held_until_ms, self.mark)
 
     def encode(self) -> bytes:
         """The whole of the manifest file."""
@@ -198,25 +242,41 @@ class Manifest:
             "session": self.session,
             "pinned": self.pinned,
             "tags": list(self.tags),
+            "held_until_ms": self.held_until_ms,
+            "mark": self.mark and self.mark.to_json(),
+            "tombstone": self.tombstone and self.tombstone.to_json(),
             "streams": [stream.to_json() for stream in self.streams],
             "sealed": [{"stream": stream, **asdict(held)} for stream, held in self.sealed],
         }
-        return lines.dumps(value, sort=True, indent=True) + b"\n"
+        return _encoded(value)
 
     @classmethod
-    def decode(cls, data: bytes) -> Manifest:
-        """Back from `encode`; ValueError for another version or a damaged file."""
-        value = _versioned(data)
+    def decode(cls, data: bytes, *, unproven: bool = False) -> Manifest:
+        """Back from `encode`; ValueError for another version or a damaged file. `unproven`: whatever its checksum says."""
+        value = _versioned(data, unproven=unproven)
         return cls(
-            session=_text(value, "session"),
-            streams=tuple(StreamMeta.from_json(each) for each in _objects(value, "streams")),
+            session=text(value, "session"),
+            streams=tuple(StreamMeta.from_json(each) for each in objects(value, "streams")),
             sealed=tuple(
-                (_text(each, "stream"), Sealed(_integer(each, "generation"), _integer(each, "end"), _text(each, "prefix_sha256")))
-                for each in _objects(value, "sealed")
+                (text(each, "stream"), Sealed(integer(each, "generation"), integer(each, "end"), text(each, "prefix_sha256")))
+                for each in objects(value, "sealed")
             ),
             pinned=bool(value.get("pinned")),
-            tags=tuple(str(tag) for tag in _list(value, "tags")) if "tags" in value else (),
+            tags=tuple(str(tag) for tag in array(value, "tags")) if "tags" in value else (),
+            held_until_ms=optional_integer(value, "held_until_ms"),
+            mark=None if value.get("mark") is None else Mark.from_json(value["mark"]),
+            tombstone=None if value.get("tombstone") is None else Tombstone.from_json(value["tombstone"]),
         )
+
+
+def _linked(generations: list[Generation]) -> tuple[Generation, ...]:
+    """The same, once it is sure that each continues an earlier one that is there."""
+    known: set[int] = set()
+    for each in generations:
+        if each.continues is not None and each.continues not in known:
+            raise ValueError(f"generation {each.number} continues {each.continues}, which is not before it")
+        known.add(each.number)
+    return tuple(generations)
 
 
 def path_out(path: str) -> str:
@@ -235,42 +295,23 @@ def _unescape(part: str) -> str:
     return head + "".join(chr(0xDC00 + int(each[:2], 16)) + each[2:] for each in rest)
 
 
-def _versioned(data: bytes) -> Mapping[str, Any]:
-    value = _object(lines.loads(data), "the file")
+def has_checksum(data: bytes) -> bool:
+    """Whether a meta.json or a manifest can be told from a damaged one; those of an earlier coldtrail cannot. ValueError."""
+    return _CHECKSUM in json_object(lines.loads(data), "the file")
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    return lines.dumps({**value, _CHECKSUM: _checksum(value)}, sort=True, indent=True) + b"\n"
+
+
+def _versioned(data: bytes, *, unproven: bool) -> Mapping[str, Any]:
+    value = json_object(lines.loads(data), "the file")
+    if not unproven and _CHECKSUM in value and value[_CHECKSUM] != _checksum(value):
+        raise ValueError("damaged: it does not match its checksum")
     if value.get("version") != VERSION:
-        raise ValueError(f"version {value.get('version')!r}; this coldtrail reads version {VERSION}")
+        raise OtherVersionError(f"version {value.get('version')!r}; this coldtrail reads version {VERSION}")
     return value
 
 
-def _object(value: object, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} is no JSON object")
-    return value
-
-
-def _objects(value: Mapping[str, Any], key: str, *, least: int = 0) -> list[Mapping[str, Any]]:
-    found = _list(value, key)
-    if len(found) < least:
-        raise ValueError(f"{key!r} is empty")
-    return [_object(each, f"an entry of {key!r}") for each in found]
-
-
-def _list(value: Mapping[str, Any], key: str) -> list[Any]:
-    found = value.get(key)
-    if not isinstance(found, list):
-        raise ValueError(f"{key!r} is no list")
-    return found
-
-
-def _text(value: Mapping[str, Any], key: str) -> str:
-    found = value.get(key)
-    if not isinstance(found, str):
-        raise ValueError(f"{key!r} is no text")
-    return found
-
-
-def _integer(value: Mapping[str, Any], key: str) -> int:
-    found = value.get(key)
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise ValueError(f"{key!r} is no whole number")
-    return found
+def _checksum(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(lines.dumps({key: each for key, each in value.items() if key != _CHECKSUM}, sort=True)).hexdigest()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from coldtrail.format import frames, lines
+from coldtrail.format import frames, ids, lines
 from coldtrail.format.frames import Frame, FrameError, ReadAt
 from coldtrail.format.index import RecordIndex
 
@@ -15,7 +16,10 @@ BLOCK_BYTES = 1 << 20  # a SHA-256 is kept for each of these, counted from the g
 _SKIPPABLE_HEAD_BYTES = 8
 _INDEX_TAG = b"CTix"
 _CHECKPOINTS_TAG = b"CTcp"
+_IDS_TAG = b"CTid"
 _META_TAG = b"CTmd"
+_TAGS = frozenset({_INDEX_TAG, _CHECKPOINTS_TAG, _IDS_TAG, _META_TAG})
+_DESCRIPTOR_AT = 5  # from the file's end: the seek table's flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class Footer:
     meta: SegmentMeta
     index_frame: Frame
     checkpoints_frame: Frame | None
+    ids_frame: Frame | None
 
     @property
     def checkpoints_at(self) -> tuple[int, int] | None:
@@ -73,10 +78,37 @@ class Footer:
         except ValueError as error:
             raise FrameError(self.index_frame.offset, f"the segment's index is wrong ({error})") from error
 
+    def ids(self, source: ReadAt) -> array[int] | None:
+        """The table of its ids, see `ids.count`; None where it has none. FrameError where it is damaged."""
+        if self.ids_frame is None:
+            return None
+        payload = _unwrap(source, self.ids_frame, _IDS_TAG)
+        try:
+            return ids.unpack(payload)
+        except ValueError as error:
+            raise FrameError(self.ids_frame.offset, str(error)) from error
+
+    def check_frames(self, source: ReadAt) -> None:
+        """FrameError where what we pass over ourselves is not as it was written: a stock reader may stumble over it."""
+        met: set[bytes] = set()
+        for frame in (each for each in frames.read_seek_table(source) if each.skippable):
+            head = source.read_at(frame.offset, _SKIPPABLE_HEAD_BYTES + len(_META_TAG))
+            tag = head[_SKIPPABLE_HEAD_BYTES:]
+            if head != frames.skippable_head(frame.length - _SKIPPABLE_HEAD_BYTES) + tag:
+                raise FrameError(frame.offset, "the head of a skippable frame is wrong")
+            is_later = tag.startswith(_META_TAG[:2]) and self.ids_frame is not None  # a newer coldtrail may add what this one passes over
+            if tag in met or (tag not in _TAGS and not is_later):
+                raise FrameError(frame.offset, "a part of the segment bears no name that is known, or another's")
+            met.add(tag)
+        if source.read_at(source.size - _DESCRIPTOR_AT, 1) != b"\0":
+            raise FrameError(source.size - _DESCRIPTOR_AT, "the seek table claims what is not written")
+
 
 def close(data: list[Frame], meta: SegmentMeta, index: RecordIndex, checkpoints: bytes = b"") -> bytes:
-    """What follows the data frames: the index, the checkpoints if there are any, the metadata, the seek table."""
+    """What follows the data frames: the index, its ids if it has rows, the checkpoints if there are any, the metadata, the seek table."""
     parts = [_wrap(_INDEX_TAG, index.encode())]
+    if len(index):
+        parts.append(_wrap(_IDS_TAG, ids.pack(index.id_hashes)))
     if checkpoints:
         parts.append(frames.skippable(_CHECKPOINTS_TAG + checkpoints))  # packed one by one, to be read one by one
     parts.append(_wrap(_META_TAG, lines.dumps(meta.to_json(), sort=True)))
@@ -97,7 +129,7 @@ def read_footer(source: ReadAt) -> Footer:
         raise FrameError(source.size, "the segment's metadata or index is missing")
     meta_frame = tagged[_META_TAG]
     try:
-        value = lines.loads(_unwrap(source, meta_frame, _META_TAG))
+        value = lines.loads(bytes(_unwrap(source, meta_frame, _META_TAG)))
         meta = SegmentMeta.from_json(value if isinstance(value, dict) else {})
     except FrameError:
         raise
@@ -106,7 +138,7 @@ def read_footer(source: ReadAt) -> Footer:
     data = tuple(frame for frame in listed if not frame.skippable)
     if sum(frame.plain_length for frame in data) != meta.end - meta.start:
         raise FrameError(meta_frame.offset, "the seek table and the metadata differ about the segment's length")
-    return Footer(data, meta, tagged[_INDEX_TAG], tagged.get(_CHECKPOINTS_TAG))
+    return Footer(data, meta, tagged[_INDEX_TAG], tagged.get(_CHECKPOINTS_TAG), tagged.get(_IDS_TAG))
 
 
 def _wrap(tag: bytes, payload: bytes) -> bytes:
@@ -115,12 +147,15 @@ def _wrap(tag: bytes, payload: bytes) -> bytes:
     return frames.skippable(tag + b"".join(compressor.frame(payload[at : at + size]) for at in range(0, len(payload), size)))
 
 
-def _unwrap(source: ReadAt, frame: Frame, tag: bytes) -> bytes:
-    payload = frames.skippable_payload(source.read_at(frame.offset, frame.length))
+def _unwrap(source: ReadAt, frame: Frame, tag: bytes) -> bytearray:
+    """The payload, held once: that of an index is some 40 bytes a record."""
+    head, payload = _SKIPPABLE_HEAD_BYTES + len(tag), bytearray()
     try:
-        return b"".join(frames.decode_foreign([payload[len(tag) :]]))
+        for part in frames.decode_foreign([source.read_at(frame.offset + head, frame.length - head)]):
+            payload += part
     except FrameError as error:
         raise FrameError(frame.offset, f"the {tag.decode()} frame is damaged ({error.what})") from error
+    return payload
 
 
 class BlockHashes:

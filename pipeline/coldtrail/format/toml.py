@@ -120,6 +120,32 @@ def whole(lowest: int, highest: int) -> Kind:
     return Kind(read)
 
 
+def count_or_all(lowest: int, highest: int) -> Kind:
+    """Whole numbers in these bounds, or "all", which is None."""
+    number = whole(lowest, highest)
+
+    def read(value: object, world: World) -> int | None:
+        try:
+            return None if value == "all" else number.read(value, world)
+        except BadValueError as bad:
+            raise BadValueError(str(bad), 'write "all" for no bound') from bad
+
+    return Kind(read, lambda value: "all" if value is None else value)
+
+
+def percent(lowest: int, highest: int) -> Kind:
+    """Whole percentages in these bounds, both included, such as "20%"."""
+
+    def read(value: object, _world: World) -> int:
+        text = typed(value, str, 'a share in quotes, such as "20%"')
+        match = re.fullmatch(r"([0-9]{1,9})%", text)
+        if match is None or not lowest <= int(match[1]) <= highest:
+            raise BadValueError(f"{seen(text)} is not from {lowest}% to {highest}%, in whole numbers")
+        return int(match[1])
+
+    return Kind(read, lambda value: f"{value}%")
+
+
 def amount(parse: Callable[[str], int], write: Callable[[int], str], *, never: bool = False, zero: bool = False) -> Kind:
     """Amounts with a unit; `never` may stand for none, and nothing at all only where `zero` says so."""
     way_out = 'write "never" to switch it off' if never else ""

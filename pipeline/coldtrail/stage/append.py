@@ -1,4 +1,4 @@
-"""Append proven bytes to a generation: frames on disk, then the index, then the row."""
+"""Append proven bytes to a generation: frames on disk, then the index; the row, as it is then, is the caller's to keep."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ class Appender:
         )
         if row.is_log and self.unread is None:
             row = self._noted(row, plain)
-        self._home.catalog.put(row)
         return row
 
     def forget(self, row: StreamRow) -> None:

@@ -52,6 +52,12 @@ class Barrier:
         """Over a log that nobody has met, and the files of its session; NotFoundError where no agent's is there."""
         return cls(home, sources, _at(home, sources, path))
 
+    @classmethod
+    def everywhere(cls, home: Home, sources: list[Source]) -> Self:
+        """Over every file of every source."""
+        found = (each for source in sources for each in walk(source, _pass_over))
+        return cls(home, sources, (each for each in found if identify.known(home, each) is not None or _place(each) is not None))
+
     def missing(self, home: Home) -> list[str]:
         """What is not safe yet, a text for each file. What has been found safe is not looked at again."""
         self._marks = [mark for mark in self._marks if not _is_safe(home, mark)]

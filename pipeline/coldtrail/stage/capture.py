@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from coldtrail import checkpoints
 from coldtrail.agents.walk import Candidate
 from coldtrail.catalog import StreamRow, changed
 from coldtrail.errors import SourceError
@@ -16,7 +17,7 @@ from coldtrail.sessions import refresh
 from coldtrail.stage import identify, prove
 from coldtrail.stage.append import Appender, SetAsideError
 from coldtrail.stage.rebuild import remade_row, stored_bytes
-from coldtrail.stage.relate import next_generation
+from coldtrail.stage.relate import is_in_doubt, next_generation, related_anew
 from coldtrail.stage.source import opened
 from coldtrail.stage.whole import take_document, take_twin
 from coldtrail.store import OpenSegment
@@ -65,23 +66,38 @@ class Capture:
         if same and (row.held >= found.stat.st_size or found.is_twin):
             return Taken(Outcome.UNCHANGED, row=row)
         with self._home.changing(row.session):
+            if self._is_removed(row):
+                return Taken(Outcome.NOT_OURS)
             try:
                 return self._take_locked(row, found, whole or same)
             except SetAsideError:  # now the store has less than the row says, which is settled first
                 return self._take_locked(row, found, whole or same)
 
+    def first(self, row: StreamRow, found: Candidate, *, whole: bool) -> Taken:
+        """Capture a small file into a stream that nobody knows of yet; its row is the caller's to keep."""
+        with opened(found.file) as fd:
+            row = self._take_log(row, fd, whole) if row.is_log else take_document(self._home, self._appender, row, fd)
+        self._appender.forget(row)
+        self._tell_unread(found)
+        row = changed(row, stored_bytes=stored_bytes(self._home, identify.known_meta(self._home, row)))
+        return Taken(Outcome.CAPTURED if row.held else Outcome.UNCHANGED, row.held, bool(row.is_log) and row.held < row.size, row)
+
     def check(self, row: StreamRow) -> bool:
         """Compare a file whole with what we hold of it; where they differ a new generation begins. False: they differed."""
         path = Path(os.fsdecode(row.path))
         with self._home.changing(row.session), opened(path) as fd:
+            if self._is_removed(row):
+                return True
             row = self._settled(row)
             found = os.fstat(fd)
             same = found.st_size >= row.held and prove.same_bytes(self._home.plain_of(row.source, row.stream, row.generation), row.held, fd)
-            if same:
+            if same and (row.is_log or row.held == found.st_size):
                 self._stamp(row, found)
+            elif row.is_log:
+                row = self._next(row, fd, found, mixed=prove.ends_match(row, fd))
             else:
-                row = next_generation(self._home, row, fd, found, mixed=prove.ends_match(row, fd))
-            if row.is_log or not same:
+                row = take_document(self._home, self._appender, row, fd)
+            if row.is_log:
                 row = prove.seen(self._grow(row, fd, found, whole=not same), found)
             self._keep(changed(row, check_due=0))
         return same
@@ -125,6 +141,10 @@ class Capture:
             self._home.catalog.put(row)
             refresh(self._home, row.session)
 
+    def _is_removed(self, row: StreamRow) -> bool:
+        """Whether retention or a purge has removed the stream while its session's lock was waited for."""
+        return self._home.catalog.stream(row.stream) is None and self._home.store.meta(row.stream) is None
+
     def _settled(self, row: StreamRow) -> StreamRow:
         """The row as the store has it: after a crash the store may hold more than the catalog knows, never less."""
         row = self._home.catalog.stream(row.stream) or row
@@ -147,11 +167,26 @@ class Capture:
             matches = prove.same_bytes(self._home.plain_of(row.source, row.stream, row.generation), row.held, fd)
             known_inode = True
         if not matches:
-            row = next_generation(self._home, row, fd, found, mixed=False)
+            row = self._next(row, fd, found, mixed=False)
         elif row.held and (not known_inode or (row.held == found.st_size and not prove.unchanged(row, found))):
             row = changed(row, check_due=1)
         quiet_ms = self._home.now_ms() - found.st_mtime_ns // 1_000_000
-        return prove.seen(self._grow(row, fd, found, whole or quiet_ms >= TAIL_QUIET_MS), found)
+        in_doubt = matches and row.held < found.st_size and is_in_doubt(self._home, row)
+        row = self._grow(row, fd, found, whole or quiet_ms >= TAIL_QUIET_MS)
+        if in_doubt and related_anew(self._home, row, fd):
+            row = self._with_all_facts(row)
+        return prove.seen(row, found)
+
+    def _next(self, row: StreamRow, fd: int, found: os.stat_result, *, mixed: bool) -> StreamRow:
+        """The stream's next generation, of which nothing is captured yet."""
+        row = next_generation(self._home, row, fd, found, mixed=mixed)
+        return row if identify.known_meta(self._home, row).newest.continues is None else self._with_all_facts(row)
+
+    def _with_all_facts(self, row: StreamRow) -> StreamRow:
+        """The row with the facts of what it goes on with; checkpoints that know nothing of that are of no use."""
+        checkpoints.drop_file(self._home.layout.generation(row.stream, row.generation))
+        remade = remade_row(self._home, identify.known_meta(self._home, row), row)
+        return changed(row, facts=remade.facts, tail=remade.tail, plain_bytes=remade.plain_bytes, checkpointed=0)
 
     def _grow(self, row: StreamRow, fd: int, found: os.stat_result, whole: bool) -> StreamRow:
         """Append the file's bytes behind `held`, a batch at a time, each proven to belong to what is held."""

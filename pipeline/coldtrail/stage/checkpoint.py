@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from coldtrail import checkpoints, indexes
+from coldtrail import checkpoints, indexes, sums
 from coldtrail.catalog import StreamRow, changed
 from coldtrail.errors import CorruptionError
 from coldtrail.format import segment
+from coldtrail.format.checkpoint import Checkpoint
 from coldtrail.format.segment import BlockHashes, prefix_hash
 from coldtrail.home import Home
+from coldtrail.lineage import whole
 from coldtrail.model import EventType, Position
 from coldtrail.plain import Plain
 from coldtrail.recover import Placed, Selection, StreamReader
-from coldtrail.recovery import ref_of, start
-from coldtrail.state import VERSION
-from coldtrail.state.frozen import freeze
+from coldtrail.recovery import ref_of, run_reader, starts, tail_sha256, tail_start
+from coldtrail.state import VERSION, Fold, UnreadError
+from coldtrail.state.frozen import freeze, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +71,22 @@ class Since:
 
 def due(home: Home, policy: Policy) -> Iterator[StreamRow]:
     """The logs that have grown enough since their last checkpoint, or have lost them, or have those of another fold."""
-    for row in home.catalog.all_streams():
-        if row.is_log and row.pending >= policy.least_bytes:
-            grown = row.pending - row.checkpointed >= policy.least_bytes
-            if grown or row.folded_by != VERSION or checkpoints.is_missing(home.layout.generation(row.stream, row.generation)):
-                yield row
+    for row in sums.long_logs(home.catalog, policy.least_bytes):
+        grown = row.pending - row.checkpointed >= policy.least_bytes
+        if grown or row.folded_by != VERSION or checkpoints.is_missing(home.layout.generation(row.stream, row.generation)):
+            yield row
 
 
 def advance(home: Home, row: StreamRow, policy: Policy) -> int:
     """Make the checkpoints that are due in a log's newest generation; gives how many. The log itself is not touched.
 
-    They end where our copy is damaged, and at a state that no checkpoint can hold.
+    They end where our copy is damaged.
     """
     meta = home.store.meta(row.stream)
     if meta is None or meta.newest.number != row.generation:
         return 0
-    with StreamReader(home, meta, held_only=True) as reader:
-        after, made = _made(home, reader, row, policy)
+    with StreamReader(home, meta, held_only=True) as log, whole(log) as reader:
+        after, made = _made(reader, row, policy)
     with home.changing(row.session):
         fresh = home.catalog.stream(row.stream)
         if fresh is not None and fresh.generation == row.generation:
@@ -94,15 +95,24 @@ def advance(home: Home, row: StreamRow, policy: Policy) -> int:
     return len(made)
 
 
-def _made(home: Home, reader: StreamReader, row: StreamRow, policy: Policy) -> tuple[int, list[checkpoints.Entry]]:
+def _made(reader: StreamReader, row: StreamRow, policy: Policy) -> tuple[int, list[checkpoints.Entry]]:
     """Where the last checkpoint of this generation stands that holds, and those that are due behind it."""
-    fold, used = start(home, reader, None, checkpoints.Notes())
-    after = used.offset if used is not None and used.generation == row.generation else 0
+    for fold, used in starts(reader, None, checkpoints.Notes()):
+        after = used.offset if used is not None and used.generation == row.generation else 0
+        try:
+            return after, _behind(reader, row, policy, fold, used)
+        except UnreadError:
+            continue
+    raise AssertionError("the start of the log always holds")
+
+
+def _behind(reader: StreamReader, row: StreamRow, policy: Policy, fold: Fold, used: Checkpoint | None) -> list[checkpoints.Entry]:
+    """The checkpoints that are due behind the one that a fold begins with."""
     made: list[checkpoints.Entry] = []
     try:
-        blocks = _Blocks(home.plain(reader.meta, row.generation), after)
+        blocks = _Blocks(reader.plain(row.generation), used.offset if used and used.generation == row.generation else 0)
     except CorruptionError:
-        return after, made
+        return made
     since = Since(size=len(used.encode()) if used is not None else 0)
     for placed in reader.placed(Selection(begin=Position(used.generation, used.offset) if used is not None else None)):
         end = placed.record.offset + placed.record.length
@@ -115,13 +125,13 @@ def _made(home: Home, reader: StreamReader, row: StreamRow, policy: Policy) -> t
         if is_new:
             blocks.feed(placed.raw)
             if since.is_due(policy):
-                try:
-                    packed = freeze(fold.state, row.stream, row.generation, end, blocks.prefix_sha256()).encode()
-                except ValueError:  # too large for a frame
-                    break
+                tail = tail_sha256(reader.content(row.generation).get(tail_start(end), end))
+                frozen = freeze(fold.state, row.stream, row.generation, end, blocks.prefix_sha256(), tail)
+                packed = replace(frozen, small={**frozen.small, "base": reader.base} if reader.base else frozen.small).encode()
+                settle(fold.state, frozen, reader.agent.ids, run_reader(reader))
                 made.append((end, packed))
                 since = Since(size=len(packed))
-    return after, made
+    return made
 
 
 class _Blocks:

@@ -8,22 +8,24 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coldtrail import checkpoints, durable, indexes
+from coldtrail import checkpoints, durable, indexes, sums
 from coldtrail.catalog import StreamRow, changed
-from coldtrail.errors import ColdtrailError, CorruptionError, LockedError, SourceError
-from coldtrail.format.manifest import Manifest, Sealed, StreamMeta
-from coldtrail.format.segment import BLOCK_BYTES, prefix_hash
+from coldtrail.errors import CorruptionError, LockedError, SourceError
+from coldtrail.format.index import ROW_BYTES
+from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
 from coldtrail.layout import SegmentName
-from coldtrail.plain import Piece, Plain
-from coldtrail.sessions import read_manifest, refresh, tags_of, write_manifest
+from coldtrail.plain import Piece, Plain, SegmentFile
+from coldtrail.sessions import refresh, take_wishes
+from coldtrail.stage.mend import put_manifest
 from coldtrail.stage.rebuild import stored_bytes
-from coldtrail.stage.seal import Order, seal
+from coldtrail.stage.seal import Order, Pace, at_once, seal
 from coldtrail.stage.source import opened
 from coldtrail.store import OpenSegment
 
 SEGMENT_MAX_BYTES = 256 << 20
-SEGMENT_MAX_RECORDS = 1_000_000  # its index is held in memory while it is made
+SEGMENT_MAX_RECORDS = 700_000  # its index is held in memory while it is made
+INDEX_FILE_MAX_BYTES = 32 << 20  # the file beside the open segments, which is read whole to be trimmed
 TIER_FACTOR = 2  # a neighbour up to this many times larger is merged, so that a byte is rewritten a few times only
 
 
@@ -77,9 +79,10 @@ def due(home: Home, after_ms: int) -> Iterator[tuple[StreamRow, bool]]:
     Cold: the newest time inside the session and the last growth seen are both older than `after_ms`.
     """
     now_ms = home.now_ms()
-    newest = {row.key: max(row.last_ms or 0, row.grew_ms) for row in home.catalog.sessions()}
-    for row in home.catalog.unsettled_streams():
-        cold = now_ms - max(newest.get(row.session, 0), row.grew_ms) >= after_ms
+    for row in sums.unsettled(home.catalog, now_ms - after_ms):
+        session = home.catalog.session(row.session)
+        newest = max(session.last_ms or 0, session.grew_ms) if session is not None else 0
+        cold = now_ms - max(newest, row.grew_ms) >= after_ms
         if row.rolled or (cold and not row.settled):
             yield row, cold
 
@@ -96,8 +99,9 @@ class Compacted:
 class Compactor:
     """Compacts one stream at a time. One thread's alone; capture may go on meanwhile."""
 
-    def __init__(self, home: Home, level: int) -> None:
-        self._home, self._level = home, level
+    def __init__(self, home: Home, level: int, pace: Pace = at_once) -> None:
+        """`pace` is told how many plain bytes are about to be sealed, a few at a time, and may take its time."""
+        self._home, self._level, self._pace = home, level, pace
 
     def compact(self, row: StreamRow, *, cold: bool) -> Compacted:
         """Seal what has stopped growing and, if `cold`, make all of it dense; does nothing where another compaction is at it."""
@@ -132,7 +136,7 @@ class Compactor:
         made, size, differs = 0, 0, False
         for order in plan(self._parts(plain, grows=newest), cold=cold or not newest, level=self._level):
             with self._live(meta) if newest else contextlib.nullcontext() as live_fd:
-                sealing = seal(self._home, meta, plain, order, live_fd)
+                sealing = seal(self._home, meta, plain, order, live_fd, self._pace)
             self._clear(plain, meta, SegmentName(order.start, order.end))
             made, size, differs = made + 1, size + order.end - order.start, differs or not sealing.live_same
         with self._home.changing(meta.session):
@@ -166,11 +170,10 @@ class Compactor:
         parts = [self._part(plain, piece) for piece in pieces]
         return [part for part in parts if part.end > part.start]
 
-    @staticmethod
-    def _part(plain: Plain, piece: Piece) -> Part:
+    def _part(self, plain: Plain, piece: Piece) -> Part:
         with closing(plain.segment(piece)) as segment:
             if piece.name.is_open:
-                return Part(piece.name.start, segment.plain_end, 0, sealed=False, dense=False)
+                return Part(piece.name.start, segment.plain_end, self._records(plain, segment), sealed=False, dense=False)
             about = segment.footer().meta
         records = about.facts.get("records", 0)
         return Part(about.start, about.end, records if isinstance(records, int) else 0, sealed=True, dense=about.dense)
@@ -224,8 +227,26 @@ class Compactor:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         else:
-            indexes.trim_index_file(folder, names[0].start)
+            self._trim_index(folder, names[0].start)
             checkpoints.trim_file(plain, folder)
+
+    @staticmethod
+    def _trim_index(folder: Path, start: int) -> None:
+        """Drop what is sealed from the index file, or all of it where it would not go into memory: it is made anew."""
+        if indexes.file_bytes(folder) > INDEX_FILE_MAX_BYTES:
+            indexes.drop_index_file(folder)
+        else:
+            indexes.trim_index_file(folder, start)
+
+    def _records(self, plain: Plain, segment: SegmentFile) -> int:
+        """How many records an open segment has, roughly: looked for where there may be so many that it matters."""
+        noted = indexes.file_bytes(self._home.layout.generation(plain.stream, plain.generation)) // ROW_BYTES
+        if 0 < noted <= SEGMENT_MAX_RECORDS // 2:
+            return 0
+        try:
+            return sum(data.count(b"\n") for _, data in segment.chunks(segment.name.start, segment.plain_end))
+        except CorruptionError:  # whoever seals it tells
+            return 0
 
     @contextlib.contextmanager
     def _live(self, meta: StreamMeta) -> Iterator[int | None]:
@@ -239,7 +260,9 @@ class Compactor:
     def _settle(self, meta: StreamMeta, *, cold: bool, check: bool) -> None:
         """Bring manifest and catalog up to what the archive holds now."""
         with self._home.changing(meta.session):
-            self._write_manifest(meta)
+            rows = self._home.catalog.streams_of(meta.session)
+            streams = [found for row in rows if (found := self._home.store.meta(row.stream)) is not None]
+            manifest = put_manifest(self._home, meta.source, meta.session, streams)
             row = self._home.catalog.stream(meta.stream)
             if row is None:
                 return
@@ -255,35 +278,4 @@ class Compactor:
             with self._home.catalog.transaction():
                 self._home.catalog.put(row)
                 refresh(self._home, meta.session)
-
-    def _write_manifest(self, meta: StreamMeta) -> None:
-        old = self._old_manifest(meta)
-        rows = self._home.catalog.streams_of(meta.session)
-        streams = [found for row in rows if (found := self._home.store.meta(row.stream)) is not None]
-        sealed = [held for stream in streams for held in self._sealed(stream)]
-        fresh = replace(old, streams=tuple(sorted(streams, key=lambda each: each.stream)), sealed=tuple(sealed))
-        if fresh != old:
-            write_manifest(self._home, meta.source, fresh)
-
-    def _old_manifest(self, meta: StreamMeta) -> Manifest:
-        """The manifest as it is; where that is damaged, one with the wishes that the catalog still knows."""
-        try:
-            return read_manifest(self._home, meta.source, meta.session)
-        except ColdtrailError:
-            row = self._home.catalog.session(meta.session)
-            return Manifest(meta.session, pinned=bool(row.pinned), tags=tags_of(row)) if row else Manifest(meta.session)
-
-    def _sealed(self, meta: StreamMeta) -> Iterator[tuple[str, Sealed]]:
-        for generation in meta.generations:
-            plain = self._home.plain(meta, generation.number)
-            blocks: list[str] = []
-            end = 0
-            for piece in indexes.cover(plain):
-                if piece.name.is_open or piece.name.start != end:
-                    break
-                with closing(plain.segment(piece)) as segment:
-                    about = segment.footer().meta
-                blocks[about.start // BLOCK_BYTES :] = about.blocks
-                end = about.end
-            if end:
-                yield meta.stream, Sealed(generation.number, end, prefix_hash(tuple(blocks)))
+                take_wishes(self._home, meta.session, manifest)

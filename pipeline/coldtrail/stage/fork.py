@@ -6,7 +6,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from coldtrail.agents.base import Fork
@@ -17,10 +17,11 @@ from coldtrail.format.index import Row
 from coldtrail.format.lines import read_line
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
+from coldtrail.lineage import streams_before
 from coldtrail.model import Position, RecordKind
 from coldtrail.recover import Selection, StreamReader
 from coldtrail.stage import placing, prove
-from coldtrail.stage.restore import Mtime, Passed, Piece, Restored, RestorePlan, Wish, carry_out, needed_by, stay_within
+from coldtrail.stage.restore import Mtime, Passed, Piece, Restored, RestorePlan, Wish, carry_out, needed_by, plan_restore, stay_within
 
 _OWNER_RW = 0o600  # the program must be able to go on with it
 
@@ -102,9 +103,16 @@ def plan_fork(home: Home, session: SessionRow, reader: StreamReader, at: Positio
         mode=stamp.mode | _OWNER_RW,
         mtime_ns=stamp.mtime_ns if wish.mtime is Mtime.KEEP else now_ns,
         note="; ".join(filter(None, notes)),
-        needed=needed_by(home, session, wish),
+        needed=(*needed_by(home, session, wish), *_needed_of_own(home, session, reader, wish)),
         resume=agent.resume(fork.session_id, session.project) if wish.to is None else None,
     )
+
+
+def _needed_of_own(home: Home, session: SessionRow, reader: StreamReader, wish: Wish) -> Iterator[Piece]:
+    """The session's other main logs that this one goes on from: the copy does too."""
+    before = streams_before(reader)
+    if any(row.stream in before for row in home.catalog.streams_of(session.key)):
+        yield from (piece for piece in plan_restore(home, session, replace(wish, generation=None)).pieces if piece.meta.stream in before)
 
 
 def _path_below_root(meta: StreamMeta) -> PurePosixPath:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 
 from coldtrail.agents.base import HEAD_BYTES, Place
@@ -13,29 +15,49 @@ from coldtrail.format.manifest import Generation, PathSeen, Stamp, StreamMeta
 from coldtrail.home import Home, new_id
 from coldtrail.model import Role
 from coldtrail.sessions import refresh
-from coldtrail.stage import prove
+from coldtrail.stage import graves, prove
 from coldtrail.stage.source import decoded, head, opened
+from coldtrail.stage.succession import Succession
 
 LOG_SUFFIX = ".jsonl"
 
 
 def find(home: Home, found: Candidate) -> StreamRow | None:
     """The row of the stream that this file belongs to, made if need be; None for a file that is no session's."""
-    path = os.fsencode(found.path)
-    row = home.catalog.stream_at(path)
+    row = home.catalog.stream_at(os.fsencode(found.path))
     if row is not None:
         return row
-    place = found.source.agent.place(found.rel, lambda: head(found.file, HEAD_BYTES))
+    place = _place(found)
     if place is None:
         return None
-    place = replace(place, session_id=_writable(place.session_id), scope=_writable(place.scope))
     row = _linked(home, found)
     if row is not None:
         return row
+    if _rests(home, found, place):
+        return None
     moved = _moved(home, found, place)
     if moved is not None:
         return _follow(home, moved, found, place)
     return _begin(home, found, place)
+
+
+def never_met(home: Home, found: Candidate) -> tuple[Place, list[StreamRow]] | None:
+    """Whose a file is that nobody has met under any name, and the known streams of that id; None for every other file."""
+    if home.catalog.stream_at(os.fsencode(found.path)) is not None:
+        return None
+    place = _place(found)
+    if place is None or _linked(home, found) is not None or _rests(home, found, place) or _moved(home, found, place) is not None:
+        return None
+    return place, _kin(home, found, place)
+
+
+def _place(found: Candidate) -> Place | None:
+    place = found.source.agent.place(found.rel, lambda: head(found.file, HEAD_BYTES))
+    return place and replace(place, session_id=_writable(place.session_id), scope=_writable(place.scope))
+
+
+def _rests(home: Home, found: Candidate, place: Place) -> bool:
+    return graves.rests(home, found, place, lambda: joined(_kin(home, found, place), place))
 
 
 def known(home: Home, found: Candidate) -> StreamRow | None:
@@ -46,7 +68,7 @@ def known(home: Home, found: Candidate) -> StreamRow | None:
 def session_of(home: Home, found: Candidate, place: Place) -> str | None:
     """The session that a file which nobody has met will belong to; None: one of its own."""
     moved = _moved(home, found, place)
-    return moved.session if moved is not None else _joined(home, found, place)
+    return moved.session if moved is not None else joined(_kin(home, found, place), place)
 
 
 def _linked(home: Home, found: Candidate) -> StreamRow | None:
@@ -65,14 +87,22 @@ def _writable(name: str) -> str:
 
 
 def _moved(home: Home, found: Candidate, place: Place) -> StreamRow | None:
-    """The stream that was elsewhere in its source until now: its old path is free, and the file begins with its bytes."""
+    """The stream that was elsewhere in its source until now: its old path is free, and the file begins with its bytes, or goes on."""
     same_id = home.catalog.streams_with(session_id=place.session_id, source=found.source.name)
     name = os.path.basename(os.fsencode(found.path))
     same_name = [row for row in same_id if os.path.basename(row.path) == name and row.role == place.role]
-    for row in [row for row in _same_inode(home, found) if row.source == found.source.name] + same_name:
-        if not os.path.lexists(row.path) and row.held and _begins_so(home, row, found):
-            return row
-    return None
+    same_file = [row for row in _same_inode(home, found) if row.source == found.source.name]
+    away = [row for row in same_file + same_name if not os.path.lexists(row.path) and row.held]
+    by_bytes = (row for row in away if _begins_so(home, row, found))
+    return next(by_bytes, None) or next((row for row in away if row in same_name and _goes_on(home, row, found)), None)
+
+
+def _goes_on(home: Home, row: StreamRow, found: Candidate) -> bool:
+    """Whether the agent made a log again without its head, and elsewhere, between two looks."""
+    if not row.is_log or found.is_twin:
+        return False
+    with opened(found.file) as fd:
+        return Succession(home, known_meta(home, row), fd).goes_on()
 
 
 def _begins_so(home: Home, row: StreamRow, found: Candidate) -> bool:
@@ -113,10 +143,21 @@ def _path_seen(home: Home, found: Candidate) -> PathSeen:
 
 def _begin(home: Home, found: Candidate, place: Place) -> StreamRow:
     """A stream never met: its meta.json is written before its first byte."""
-    session = _joined(home, found, place) or new_id()
-    stat, now_ms = found.stat, home.now_ms()
-    stamp = Stamp(0, stat.st_mode & 0o7777, stat.st_mtime_ns, now_ms)
-    meta = StreamMeta(
+    meta = new_meta(home, found, place, joined(_kin(home, found, place), place) or new_id())
+    with home.changing(meta.session), _both_or_none(home, meta.stream):
+        home.store.write_meta(meta)
+        row = row_of(meta)
+        with home.catalog.transaction():
+            home.catalog.put(row)
+            refresh(home, meta.session)
+    return row
+
+
+def new_meta(home: Home, found: Candidate, place: Place, session: str) -> StreamMeta:
+    """What is known of a stream at first sight."""
+    now_ms = home.now_ms()
+    stamp = Stamp(0, found.stat.st_mode & 0o7777, found.stat.st_mtime_ns, now_ms)
+    return StreamMeta(
         stream=new_id(),
         session=session,
         host=home.host,
@@ -130,13 +171,18 @@ def _begin(home: Home, found: Candidate, place: Place) -> StreamRow:
         paths=(_path_seen(home, found),),
         generations=(Generation(0, now_ms, stamp),),
     )
-    with home.changing(session):
-        home.store.write_meta(meta)
-        row = row_of(meta)
-        with home.catalog.transaction():
-            home.catalog.put(row)
-            refresh(home, session)
-    return row
+
+
+@contextlib.contextmanager
+def _both_or_none(home: Home, stream: str) -> Iterator[None]:
+    """Of a stream that the catalog could not take (the disk is full) nothing is left, else the next try would begin a second one."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            home.layout.meta(stream).unlink(missing_ok=True)
+            home.layout.stream(stream).rmdir()
+        raise
 
 
 def row_of(meta: StreamMeta) -> StreamRow:
@@ -156,9 +202,13 @@ def row_of(meta: StreamMeta) -> StreamRow:
     )
 
 
-def _joined(home: Home, found: Candidate, place: Place) -> str | None:
-    """The session that a new stream joins: same source, same agent's id, and a scope that does not contradict it; None: one of its own."""
-    rows = home.catalog.streams_with(session_id=place.session_id, source=found.source.name)
+def _kin(home: Home, found: Candidate, place: Place) -> list[StreamRow]:
+    """The streams of the same agent's id in the same source."""
+    return home.catalog.streams_with(session_id=place.session_id, source=found.source.name)
+
+
+def joined(rows: list[StreamRow], place: Place) -> str | None:
+    """The session that a new stream joins, among those of its id: of a scope that does not contradict it; None: one of its own."""
     for row in sorted(rows, key=lambda row: (row.role != Role.MAIN, row.gone_ms is not None, row.stream)):
         members = [each for each in rows if each.session == row.session]
         scopes = {each.scope for each in members if each.scope}

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, fields
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from coldtrail import durable, indexes
+from coldtrail.agents.base import Agent
 from coldtrail.catalog import SessionRow, StreamRow, changed, in_order, text_facts
 from coldtrail.errors import ColdtrailError, CorruptionError
 from coldtrail.facts import Facts
-from coldtrail.format import lines
-from coldtrail.format.manifest import Manifest, StreamMeta
+from coldtrail.format.frames import FrameError
+from coldtrail.format.manifest import Manifest, OtherVersionError, StreamMeta, has_checksum
+from coldtrail.format.wishes import Tombstone
 from coldtrail.home import Home
 from coldtrail.indexer import DOCUMENT_MAX_BYTES, Indexer, document_facts
-from coldtrail.layout import TEMP_PREFIX
-from coldtrail.model import Relation, Role
-from coldtrail.sessions import describe, refresh
-from coldtrail.stage import prove
+from coldtrail.layout import RESTORE_TEMP_PREFIX, TEMP_PREFIX, is_id
+from coldtrail.model import Role
+from coldtrail.plain import Plain
+from coldtrail.sessions import describe, find_manifest, manifest_label, refresh, take_wishes
+from coldtrail.stage import expire, mend, prove
 from coldtrail.stage.identify import row_of
+from coldtrail.store import NEWER
+
+_STEP_BYTES = 64 << 10  # of log at a time: a line may have two bytes, and each is a record
+_RESOLVE_MAX = 50  # how often a segment may vanish under a reader before it gives up
 
 
 def remade_row(home: Home, meta: StreamMeta, known: StreamRow | None = None) -> StreamRow:
@@ -57,6 +66,8 @@ def stored_bytes(home: Home, meta: StreamMeta) -> int:
 
 def _with_ends(home: Home, meta: StreamMeta, row: StreamRow) -> StreamRow:
     """The digests by which growth is proven, from our own bytes; where these are damaged no file is taken for theirs."""
+    if not row.held:  # there is nothing to prove growth by, and capture notes nothing
+        return row
     plain = home.plain(meta, row.generation)
     try:
         head = b"".join(data for _, data in plain.read(0, min(prove.HEAD_BYTES, row.held)))
@@ -71,31 +82,44 @@ def _with_facts(home: Home, meta: StreamMeta, row: StreamRow) -> StreamRow:
     agent = home.agents[meta.agent]
     if not meta.is_log:
         return _with_document_facts(home, meta, row)
-    facts, pending, tail = Facts(), 0, Facts()
+    facts, indexer = Facts(), Indexer(agent)
     for generation in meta.chain():
-        plain = home.plain(meta, generation.number)
-        runs = indexes.of_generation(plain, agent, gaps=[])
-        for run in runs:
-            facts.merge(run.facts)
-        pending = _pending(runs, meta.generation(generation.number).relation)
-        tail = _tail_facts(home, meta, generation.number, pending, plain.end())
-    return changed(row, pending=pending, facts=text_facts(facts.to_json()), tail=text_facts(tail.to_json()))
+        told, indexer = _facts_of(home.plain(meta, generation.number), agent)
+        facts.merge(told)
+    tail = indexer.tail_facts()
+    return changed(row, pending=indexer.pending, facts=text_facts(facts.to_json()), tail=text_facts(tail.to_json()))
 
 
-def _pending(runs: list[indexes.Indexed], _relation: Relation | None) -> int:
-    """Behind the last complete record."""
-    for run in reversed(runs):
-        if len(run.index):
-            last = run.index.row(len(run.index) - 1)
-            return last.offset + last.length
-    return 0
+def _facts_of(plain: Plain, agent: Agent) -> tuple[Facts, Indexer]:
+    """The facts of a generation, and what has been fed with its unfinished record; no index is held, however long it is."""
+    for _ in range(_RESOLVE_MAX):
+        with contextlib.suppress(FileNotFoundError):  # compacted since it was listed: what took its place is looked for
+            return _read_facts(plain, agent)
+    raise CorruptionError(f"stream {plain.stream}, generation {plain.generation}", 0, "its segments keep vanishing")
 
 
-def _tail_facts(home: Home, meta: StreamMeta, generation: int, pending: int, end: int) -> Facts:
-    indexer = Indexer(home.agents[meta.agent], pending)
-    for _, data in home.plain(meta, generation).read(pending, end, gaps=[]):
-        indexer.feed(data)
-    return indexer.tail_facts()
+def _read_facts(plain: Plain, agent: Agent) -> tuple[Facts, Indexer]:
+    facts, indexer = Facts(), Indexer(agent)
+    for piece in itertools.takewhile(lambda piece: not piece.name.is_open, indexes.cover(plain)):
+        try:
+            with closing(plain.segment(piece)) as segment:
+                about = segment.footer().meta
+            facts.merge(Facts.from_json(about.facts))
+            indexer = Indexer(agent, about.end - about.tail_bytes)
+        except (CorruptionError, ValueError):
+            indexer = _fed(indexer, plain, agent, piece.end or 0, facts)
+    return facts, _fed(indexer, plain, agent, plain.end(), facts)
+
+
+def _fed(indexer: Indexer, plain: Plain, agent: Agent, end: int, facts: Facts) -> Indexer:
+    """Feed the bytes up to `end`; behind a gap a new line is waited for."""
+    for offset, data in plain.read(indexer.end, end, gaps=[]):
+        if offset != indexer.end:
+            indexer = Indexer(agent, offset)
+        for at in range(0, len(data), _STEP_BYTES):
+            indexer.feed(data[at : at + _STEP_BYTES])
+            facts.merge(indexer.take_facts())
+    return indexer
 
 
 def _with_document_facts(home: Home, meta: StreamMeta, row: StreamRow) -> StreamRow:
@@ -105,17 +129,26 @@ def _with_document_facts(home: Home, meta: StreamMeta, row: StreamRow) -> Stream
     return changed(row, facts=text_facts(document_facts(home.agents[meta.agent], data).to_json()))
 
 
-def rebuild(home: Home, progress: Callable[[str], None] = lambda _: None) -> list[ColdtrailError]:
-    """Make every row of the catalog again, session by session, also beside a running daemon; gives what could not be read."""
+def rebuild(
+    home: Home, progress: Callable[[str], None] = lambda _: None, mended: Callable[[str], None] = lambda _: None
+) -> list[ColdtrailError]:
+    """Make every row of the catalog again, session by session, also beside a running daemon; gives what could not be read.
+
+    A damaged meta.json or manifest is written anew from what else is known, and its name given to `mended`.
+    """
     old = _Known.of(home)
-    sessions, manifests, errors = _found(home, write_back=True)
+    sessions, manifests, errors = _found(home, mended)
+    for session, tombstone in _removed(home, sessions, manifests).items():
+        del sessions[session]
+        expire.relearn(home, session, tombstone)
     for session, metas in sorted(sessions.items()):
         try:
             _rebuild_session(home, old, session, metas, manifests.get(session))
         except ColdtrailError as error:
             errors.append(error)
         progress(session)
-    home.catalog.forget(old.sessions - set(sessions), old.streams - _streams_of(sessions))
+    with home.catalog.transaction():
+        home.catalog.drop(old.sessions - set(sessions), old.streams - _streams_of(sessions))
     return errors
 
 
@@ -133,7 +166,9 @@ class Difference:
 def differences(home: Home, progress: Callable[[str], None] = lambda _: None) -> tuple[list[Difference], list[ColdtrailError]]:
     """What a rebuild would change in the catalog, and what could not be read; changes nothing, also beside a running daemon."""
     old = _Known.of(home)
-    sessions, manifests, errors = _found(home, write_back=False)
+    sessions, manifests, errors = _found(home, None)
+    for session in _removed(home, sessions, manifests):
+        del sessions[session]
     found: list[Difference] = []
     for session, metas in sorted(sessions.items()):
         try:
@@ -160,14 +195,33 @@ class _Known:
         return cls({row.key for row in home.catalog.sessions()}, home.catalog.stream_ids())
 
 
-def _found(home: Home, *, write_back: bool) -> tuple[dict[str, list[StreamMeta]], dict[str, Manifest], list[ColdtrailError]]:
-    """The sessions that store and archive hold, by their streams; the manifests; what could not be read."""
+Mended = Callable[[str], None]
+
+
+def _found(home: Home, mended: Mended | None) -> tuple[dict[str, list[StreamMeta]], dict[str, Manifest], list[ColdtrailError]]:
+    """The sessions that store and archive hold, by their streams; the manifests; what could not be read.
+
+    What is damaged is written anew, and told to `mended`, unless that is None: then nothing is written.
+    """
     errors: list[ColdtrailError] = []
     sessions: dict[str, list[StreamMeta]] = {}
-    manifests = {manifest.session: manifest for manifest in _manifests(home, errors)}
-    for meta in _metas(home, manifests, errors, write_back=write_back):
+    manifests, damaged = _manifests(home, errors)
+    for meta in _metas(home, manifests, errors, mended):
         sessions.setdefault(meta.session, []).append(meta)
+    for session, error in damaged.items():
+        metas = sessions.get(session)
+        if mended is None or not metas:
+            errors += [error] if error is not None else []
+            continue
+        manifests[session] = mend.rewrite_manifest(home, metas)
+        mended(manifest_label(home, metas[0].source, session, metas[0].host))
     return sessions, manifests, errors
+
+
+def _removed(home: Home, sessions: dict[str, list[StreamMeta]], manifests: Mapping[str, Manifest]) -> dict[str, Tombstone]:
+    """The tombstones of the sessions that were removed, and have not gone on since; `sessions` has each of them then."""
+    stones = {session: manifest.tombstone for session, manifest in manifests.items() if manifest.tombstone is not None}
+    return {session: stone for session, stone in stones.items() if expire.is_removed(home, stone, sessions.setdefault(session, []))}
 
 
 def _streams_of(sessions: Mapping[str, list[StreamMeta]]) -> set[str]:
@@ -186,12 +240,30 @@ def adopt(home: Home) -> list[ColdtrailError]:
         row = home.catalog.stream(stream)
         if row is not None and is_settled(home, row):
             continue
+        if row is None and home.catalog.graves(stream=stream):
+            continue
         try:
             meta = home.store.meta(stream)
             if meta is not None:
                 with home.changing(meta.session), home.catalog.transaction():
                     home.catalog.put(remade_row(home, meta, home.catalog.stream(stream)))
                     refresh(home, meta.session)
+        except ColdtrailError as error:
+            errors.append(error)
+    return errors
+
+
+def adopt_wishes(home: Home) -> list[ColdtrailError]:
+    """Take up the pins and tags that stand in manifests and not in the catalog: a crash came between the two."""
+    errors: list[ColdtrailError] = []
+    for row in home.catalog.sessions():
+        try:
+            with home.changing(row.key):
+                manifest = find_manifest(home, row.source, row.key, row.host)
+                if manifest is not None and manifest.tombstone is not None:
+                    expire.resume(home, row, manifest)
+                elif manifest is not None:  # an archive that is not mounted says nothing
+                    take_wishes(home, row.key, manifest)
         except ColdtrailError as error:
             errors.append(error)
     return errors
@@ -215,6 +287,8 @@ def tidy(home: Home, older_than_ms: int) -> int:
 def _tidy_below(folder: Path, before_ms: int) -> int:
     count = 0
     for path in folder.rglob(f"{TEMP_PREFIX}*"):
+        if path.name.startswith(RESTORE_TEMP_PREFIX):  # its mtime says nothing: see placing.tidy
+            continue
         with contextlib.suppress(FileNotFoundError):
             if path.is_file() and path.stat().st_mtime_ns // 1_000_000 < before_ms:
                 durable.remove(path)
@@ -224,6 +298,9 @@ def _tidy_below(folder: Path, before_ms: int) -> int:
 
 def _rebuild_session(home: Home, old: _Known, session: str, metas: list[StreamMeta], manifest: Manifest | None) -> None:
     with home.changing(session):
+        metas = [meta for meta in metas if not home.catalog.graves(stream=meta.stream)]  # the others were removed since they were listed
+        if not metas:
+            return
         rows, described = _remade_session(home, old, metas, manifest or Manifest(session))
         with home.catalog.transaction():
             for row in rows:
@@ -236,8 +313,7 @@ def _remade_session(home: Home, old: _Known, metas: list[StreamMeta], manifest: 
     rows = [remade_row(home, home.store.meta(meta.stream) or meta, home.catalog.stream(meta.stream)) for meta in metas]
     here = {meta.stream for meta in metas} | old.streams
     newer = [row for row in home.catalog.streams_of(manifest.session) if row.stream not in here]  # begun by a daemon meanwhile
-    tags = lines.dumps(list(manifest.tags)).decode()
-    return rows, describe(in_order([*rows, *newer]), metas[0].host, int(manifest.pinned), tags)
+    return rows, describe(in_order([*rows, *newer]), metas[0].host, manifest.wishes)
 
 
 # A catalog that differs in these is right all the same: the next compaction finds them out by itself, and the files do not tell
@@ -264,34 +340,58 @@ def _row_differences(session: str, stream: str, old: StreamRow | SessionRow | No
             yield Difference(session, stream, field.name, ours, theirs)
 
 
-def _metas(home: Home, manifests: dict[str, Manifest], errors: list[ColdtrailError], *, write_back: bool) -> Iterator[StreamMeta]:
-    """Every stream's metadata: the store's, else (a store that was lost) the copy in the manifest, which may be written back."""
+def _metas(home: Home, manifests: Mapping[str, Manifest], errors: list[ColdtrailError], mended: Mended | None) -> Iterator[StreamMeta]:
+    """Every stream's metadata: the store's, else (a store that was lost, or is damaged) what else is known of it."""
+    copies = {meta.stream: meta for manifest in manifests.values() for meta in manifest.streams}
     known = set()
     for stream in sorted(home.store.streams()):
-        try:
-            meta = home.store.meta(stream)
-        except ColdtrailError as error:
-            errors.append(error)
-            continue
+        meta = _meta(home, stream, copies, errors, mended)
         if meta is not None:
-            known.add(stream)
             yield meta
-    for manifest in manifests.values():
-        for meta in manifest.streams:
-            if meta.stream not in known:
-                if write_back:
-                    home.store.write_meta(meta)
-                yield meta
+        if meta is not None or home.layout.meta(stream).exists():  # a damaged one has been told of
+            known.add(stream)
+    for stream, meta in copies.items():
+        if stream not in known:
+            yield meta if mended is None else mend.rewrite_meta(home, meta)
 
 
-def _manifests(home: Home, errors: list[ColdtrailError]) -> Iterator[Manifest]:
+def _meta(
+    home: Home, stream: str, copies: Mapping[str, StreamMeta], errors: list[ColdtrailError], mended: Mended | None
+) -> StreamMeta | None:
+    try:
+        meta = home.store.meta(stream)
+        if mended is None or (meta is not None and home.store.meta_has_checksum(stream)):
+            return meta
+        meta = meta or (None if home.catalog.graves(stream=stream) else mend.meta_of(home, stream, copies))
+        if meta is None:
+            return None
+    except ColdtrailError as error:
+        meta = None if mended is None or mend.is_newer(error) else mend.meta_of(home, stream, copies)
+        if meta is None or mended is None:
+            errors.append(error)
+            return None
+    mended(str(home.layout.meta(stream)))
+    return mend.rewrite_meta(home, meta)
+
+
+def _manifests(home: Home, errors: list[ColdtrailError]) -> tuple[dict[str, Manifest], dict[str, ColdtrailError | None]]:
+    """Those that can be read, by session; and those to be written anew, with why: damaged, or (None) they have no checksum."""
+    whole: dict[str, Manifest] = {}
+    damaged: dict[str, ColdtrailError | None] = {}
     for key in home.archive.walk():
-        if key.endswith(".json"):
-            try:
-                opened = home.archive.open(key)
-                try:
-                    yield Manifest.decode(opened.read_at(0, opened.size))
-                finally:
-                    opened.close()
-            except ValueError as error:
-                errors.append(ColdtrailError(f"archive/{key}: {error}", hint="run `coldtrail verify`"))
+        session = PurePosixPath(key).stem
+        if not key.endswith(".json") or not is_id(session):
+            continue
+        try:
+            with closing(home.archive.open(key)) as opened:
+                data = opened.read_at(0, opened.size)
+            whole[session] = Manifest.decode(data)
+            if not has_checksum(data):
+                damaged[session] = None
+        except FileNotFoundError:  # it was lifted since the names were listed: its session comes back
+            continue
+        except OtherVersionError as error:
+            errors.append(ColdtrailError(f"archive/{key}: {error}", hint=NEWER))
+        except (ValueError, FrameError) as error:
+            damaged[session] = ColdtrailError(f"archive/{key}: {error}", hint="run `coldtrail rebuild`: it writes it anew")
+    return whole, damaged

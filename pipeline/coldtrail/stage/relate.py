@@ -4,71 +4,61 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from functools import cache
 
 from coldtrail import indexes
 from coldtrail.catalog import StreamRow, changed
-from coldtrail.format.index import id_hash
-from coldtrail.format.lines import MAX_LINE_BYTES, LineSplitter
 from coldtrail.format.manifest import Generation, Stamp, StreamMeta
 from coldtrail.home import Home
-from coldtrail.indexer import read_record
-from coldtrail.model import Ids, Reading, Relation
+from coldtrail.model import Relation
 from coldtrail.stage.identify import known_meta, row_of
-
-_FIRST_BYTES = 256 << 10
-_FIRST_RECORDS = 64
+from coldtrail.stage.succession import FIRST_BYTES, Succession
 
 
 def next_generation(home: Home, row: StreamRow, fd: int, found: os.stat_result, *, mixed: bool) -> StreamRow:
     """Close the stream's generation (`mixed`: it may hold bytes of two lives) and begin one at byte 0 of the file `fd`."""
     meta = known_meta(home, row)
-    relation = _relation(home, meta, row, fd, found)
     old = replace(meta.newest, stamp=home.store.last_stamp(meta, meta.newest.number), mixed=mixed or meta.newest.mixed)
     now_ms = home.now_ms()
-    new = Generation(old.number + 1, now_ms, Stamp(0, found.st_mode & 0o7777, found.st_mtime_ns, now_ms), relation)
+    stamp = Stamp(0, found.st_mode & 0o7777, found.st_mtime_ns, now_ms)
+    new = _related(home, meta, Generation(old.number + 1, now_ms, stamp), fd, found)
     meta = replace(meta.with_generation(old).with_generation(new), gone_ms=None, restored=None)
     home.store.write_meta(meta)
-    fresh = row_of(meta)
-    if relation is Relation.CONTINUES:
-        fresh = changed(fresh, facts=row.facts, plain_bytes=row.plain_bytes)
-    return changed(fresh, grew_ms=now_ms, stored_bytes=row.stored_bytes, rolled=1)
+    return changed(row_of(meta), grew_ms=now_ms, stored_bytes=row.stored_bytes, rolled=1)
 
 
-def _relation(home: Home, meta: StreamMeta, row: StreamRow, fd: int, found: os.stat_result) -> Relation:
-    if row.is_log and _goes_on(home, meta, row, fd):  # told by the records alone: a new file is often given the lost one's inode
-        return Relation.CONTINUES
-    mark = meta.restored
-    if mark is not None and (mark.device, mark.inode) == (found.st_dev, found.st_ino):
-        return Relation.RESTORED
-    return Relation.REPLACES
+def is_in_doubt(home: Home, row: StreamRow) -> bool:
+    """Whether how the newest generation relates to the one before may still come out: none of its records told who it is."""
+    if not row.generation or not row.is_log or row.held > FIRST_BYTES:
+        return False
+    if known_meta(home, row).newest.relation is not Relation.REPLACES:
+        return False
+    plain = home.plain_of(row.source, row.stream, row.generation)
+    return not any(any(run.index.id_hashes) for run in indexes.of_generation(plain, home.agents[row.agent]))
 
 
-def _goes_on(home: Home, meta: StreamMeta, row: StreamRow, fd: int) -> bool:
-    """Ask the agent whether the new file's first records go on where the lost one ended."""
-    agent = home.agents[row.agent]
-
-    @cache
-    def runs() -> list[indexes.Indexed]:
-        plains = (home.plain(meta, generation.number) for generation in reversed(meta.chain()))
-        return [run for plain in plains for run in indexes.of_generation(plain, agent, gaps=[])]
-
-    def held(record_id: str) -> bool:
-        return any(run.index.having_id(id_hash(record_id)) for run in runs())
-
-    first = _first_readings(home, row, fd)
-    own_ids = [reading.id for reading in first if reading.id is not None]
-    if agent.ids is not Ids.RESTATED and own_ids and held(own_ids[0]):
-        return False  # it begins with a record that was held: its head is there
-    return agent.continues(first, held)
+def related_anew(home: Home, row: StreamRow, fd: int) -> bool:
+    """Ask again how the newest generation relates to the ones before; whether it is otherwise than was thought."""
+    meta = known_meta(home, row)
+    before = replace(meta, generations=meta.generations[:-1])
+    new = _related(home, before, meta.newest, fd, os.fstat(fd))
+    if new == meta.newest:
+        return False
+    home.store.write_meta(meta.with_generation(new))
+    return True
 
 
-def _first_readings(home: Home, row: StreamRow, fd: int) -> list[Reading]:
-    """The first records, at most _FIRST_RECORDS: those in the first _FIRST_BYTES, else the one that is longer."""
-    splitter, readings = LineSplitter(0), list[Reading]()
-    for at in range(0, MAX_LINE_BYTES, _FIRST_BYTES):
-        records = splitter.feed(os.pread(fd, _FIRST_BYTES, at))
-        readings += [found for record in records if (found := read_record(home.agents[row.agent], record)) is not None]
-        if readings or splitter.pending_start + splitter.pending_length < at + _FIRST_BYTES:
-            break
-    return readings[:_FIRST_RECORDS]
+def _related(home: Home, before: StreamMeta, new: Generation, fd: int, found: os.stat_result) -> Generation:
+    """The new generation with its links to those `before`.
+
+    Told by the bytes and the records alone: a new file is often given the lost one's inode.
+    """
+    if before.is_log:
+        succession = Succession(home, before, fd)
+        lost = succession.lost
+        if lost.continues is not None and succession.begins_alike():  # cut back, or captured anew: it stands where the lost one stood
+            return replace(new, relation=Relation.REPLACES, continues=lost.continues)
+        if succession.goes_on():
+            return replace(new, relation=Relation.CONTINUES, continues=lost.number)
+    mark = before.restored
+    put_back = mark is not None and (mark.device, mark.inode) == (found.st_dev, found.st_ino)
+    return replace(new, relation=Relation.RESTORED if put_back else Relation.REPLACES, continues=None)

@@ -16,10 +16,12 @@ from coldtrail.facts import Facts
 from coldtrail.format.frames import FrameError, decode_foreign
 from coldtrail.format.manifest import RestoredMark, StreamMeta
 from coldtrail.home import Home
+from coldtrail.journal import Act
 from coldtrail.model import Role
 from coldtrail.sessions import facts_of, refresh
 from coldtrail.stage import placing, prove
 from coldtrail.stage.source import chunks, opened
+from coldtrail.stage.wish import hold
 
 _ORDER = {Role.COMPANION: 0, Role.CHILD: 1, Role.MAIN: 2}  # an agent that finds the main log finds the rest there
 TWIN_SUFFIX = ".zst"
@@ -66,6 +68,9 @@ class RestorePlan:
     resume: str | None  # the command that goes on with the session
 
 
+HOLD_MS = 14 * 86_400_000
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """How the user wants it."""
@@ -96,7 +101,9 @@ def needed_by(home: Home, session: SessionRow, wish: Wish) -> tuple[Piece, ...]:
 def _pieces(home: Home, session: SessionRow, wish: Wish, only: int | None) -> list[Piece]:
     metas = [meta for row in home.catalog.streams_of(session.key) if (meta := home.store.meta(row.stream)) is not None]
     metas.sort(key=lambda meta: _ORDER[meta.role])
-    pieces = [_piece(home, meta, wish, only if meta.role is Role.MAIN else None) for meta in metas]
+    mains = [meta for meta in metas if meta.role is Role.MAIN]  # a thread that was reverted has several
+    meant = [meta for meta in mains if any(each.number == only for each in meta.generations)] or mains
+    pieces = [_piece(home, meta, wish, only if meta in meant else None) for meta in metas]
     return [piece for piece in pieces if piece.generations]
 
 
@@ -265,10 +272,16 @@ class Passed:
     path: Path
     why: str
     failed: bool  # False: there was no need
+    hint: str = ""  # what to do about it
 
 
-def carry_out(home: Home, plan: RestorePlan) -> Iterator[Restored | Passed]:
-    """Put the files back in the plan's order; what fails for one file keeps the main log back, not the other files."""
+def carry_out(home: Home, plan: RestorePlan, hold_ms: int = HOLD_MS) -> Iterator[Restored | Passed]:
+    """Put the files back in the plan's order; what fails for one file keeps the main log back, not the other files.
+
+    Sessions that come back to their place are held from retention and reclaim for `hold_ms`, and lose a mark that they have.
+    """
+    yield from _held(home, plan, hold_ms)
+    placing.tidy({piece.root for piece in plan.pieces}, home.layout.home)
     failed = False
     for piece in plan.pieces:
         if piece.action is Action.SKIP:
@@ -283,7 +296,21 @@ def carry_out(home: Home, plan: RestorePlan) -> Iterator[Restored | Passed]:
                 yield Passed(piece.target, "a file has just appeared there; nothing was overwritten", failed=True)
             except (ColdtrailError, OSError) as error:
                 failed = True
-                yield Passed(piece.target, str(error), failed=True)
+                hint = error.hint if isinstance(error, ColdtrailError) else ""
+                yield Passed(piece.target, str(error), failed=True, hint=hint)
+
+
+def _held(home: Home, plan: RestorePlan, hold_ms: int) -> Iterator[Passed]:
+    """Hold the sessions that come back to their place; where that cannot be noted they come back all the same, and it is told."""
+    back = {piece.meta.session for piece in plan.pieces if piece.root == Path(piece.meta.root)}
+    for row in filter(None, map(home.catalog.session, sorted(back))):
+        try:
+            hold(home, row, home.now_ms() + hold_ms)
+            home.journal.note(Act.RESTORED, row.key, row.id, "asked for")
+        except (ColdtrailError, OSError) as error:
+            place = home.layout.archive / home.layout.manifest_key(row.host, row.source, row.key)
+            hint = error.hint if isinstance(error, ColdtrailError) else ""
+            yield Passed(place, f"the session comes back, but is not held from retention and reclaim: {error}", failed=True, hint=hint)
 
 
 def _put_back(home: Home, piece: Piece) -> Restored:
@@ -309,6 +336,10 @@ def _overwrites(piece: Piece) -> bool:
 
 
 def _file(home: Home, piece: Piece) -> contextlib.AbstractContextManager[placing.Unnamed]:
+    """What is to be the file; NotFoundError where the session was removed since the plan: an empty one would come of it."""
+    if home.store.meta(piece.meta.stream) is None:
+        hint = f"`coldtrail journal --session {piece.meta.session}` tells why"
+        raise NotFoundError(f"session {piece.meta.session}: it was removed meanwhile", hint=hint)
     return placing.unnamed(piece.target, piece.root, home.layout.home, overwrite=_overwrites(piece))
 
 

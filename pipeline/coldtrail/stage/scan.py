@@ -12,12 +12,14 @@ from coldtrail.catalog import StreamRow, changed
 from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.home import Home
 from coldtrail.sessions import refresh
-from coldtrail.stage.capture import Capture, Outcome
+from coldtrail.stage.capture import Capture, Outcome, Taken
+from coldtrail.stage.firsts import Firsts
 from coldtrail.stage.identify import known_meta
 
 BACK_OFF_MS = 5_000  # after a first failure; doubled by each further one
 URGENT_MS = 3 * 86_400_000  # files that their agent will delete so soon come first
 _DAY_MS = 86_400_000
+_NEWS_MAX = 100
 _QUICK_TRIES = 3  # a file that keeps failing is left to the scans
 
 
@@ -31,8 +33,10 @@ class Tally:
     new_bytes: int = 0
     gone: int = 0
     failed: int = 0
+    unreadable: int = 0  # folders that could not be looked into
     checked: int = 0
     later: list[Path] = field(default_factory=list)  # files to look at again soon: an unfinished last line, a passing fault
+    news: list[Path] = field(default_factory=list)  # some of the files with something new, of those that nothing was wrong with before
 
 
 Progress = Callable[[Tally], None]
@@ -46,8 +50,9 @@ class Scanner:
     def __init__(self, home: Home, progress: Progress = lambda _: None, *, faults: Faults = FAULTS) -> None:
         """`faults` are the exceptions that stay one file's own; the service gives all there are."""
         self._home, self._progress, self._faults = home, progress, faults
-        self._capture = Capture(home)
+        self._capture, self._firsts = Capture(home), Firsts(home)
         self._wrong: set[bytes] = set()  # places that something is wrong with, as this pass has found
+        self._unreadable = 0
 
     def scan(self, sources: Iterable[Source], *, whole: bool = False) -> Tally:
         """Look at every file of every source: the most urgent and the newest first.
@@ -56,17 +61,19 @@ class Scanner:
         """
         tally = Tally()
         self._wrong.clear()
+        self._unreadable = 0
+        self._firsts.clear()
         there = [source for source in sources if self._is_there(source)]
         todo = [found for source in there for found in walk(source, self._note_problem)]
         tally.found = len(todo)
         now_ms = self._home.now_ms()
         days = {source.root: source.agent.sweep_days(source.root) for source in there}
-        for found in sorted(todo, key=lambda found: urgency(found, days[found.source.root], now_ms)):
-            self._take(found, tally, whole=whole)
+        self._take_all(sorted(todo, key=lambda found: urgency(found, days[found.source.root], now_ms)), tally, whole=whole)
         present = {os.fsencode(found.path) for found in todo}
         self._mark_gone(there, present, tally)
         self._check_due(tally)
         self._forget_mended(there, present)
+        tally.unreadable = self._unreadable
         return tally
 
     def look(self, sources: Iterable[Source], paths: Iterable[Path], *, whole: bool = False) -> Tally:
@@ -94,8 +101,7 @@ class Scanner:
             return
         todo = list(walk(source, self._note_problem, below=rel))
         tally.found += len(todo)
-        for found in todo:
-            self._take(found, tally, whole=False)
+        self._take_all(todo, tally, whole=False)
         self._mark_gone([source], {os.fsencode(found.path) for found in todo}, tally, below=os.fsencode(folder) + b"/")
 
     def _is_there(self, source: Source) -> bool:
@@ -110,12 +116,41 @@ class Scanner:
         self._home.catalog.clear_fault(os.fsencode(source.root))
         return True
 
+    def _take_all(self, todo: Iterable[Candidate], tally: Tally, *, whole: bool) -> None:
+        """Capture files in this order; those that nobody has met, and that are small, some hundreds together."""
+        try:
+            for found in todo:
+                if self._home.catalog.fault(os.fsencode(found.path)) is None and self._firsts.stage(found, whole=whole):
+                    tally.looked += 1
+                    if self._firsts.is_full:
+                        self._publish(tally)
+                else:
+                    self._publish(tally)  # its kin are to be known before it is asked to which session it belongs
+                    self._take(found, tally, whole=whole)
+            self._publish(tally)
+        except BaseException:
+            self._firsts.clear()  # what was staged is taken by the next pass
+            raise
+
+    def _publish(self, tally: Tally) -> None:
+        for found, taken in self._firsts.publish():
+            self._count(found, taken, tally)
+
+    def _count(self, found: Candidate, taken: Taken, tally: Tally, *, was_wrong: bool = False) -> None:
+        tally.captured += taken.outcome is Outcome.CAPTURED
+        if taken.outcome is Outcome.CAPTURED and not was_wrong and len(tally.news) < _NEWS_MAX:
+            tally.news.append(found.path)
+        tally.new_bytes += taken.new_bytes
+        if taken.tail_pending:
+            tally.later.append(found.path)
+        self._progress(tally)
+
     def _take(self, found: Candidate, tally: Tally, *, whole: bool) -> None:
         """Capture one file; what goes wrong with it stays its own."""
         place = os.fsencode(found.path)
         tally.looked += 1
         fault = self._home.catalog.fault(place)
-        if fault is not None and fault.waits(self._home.now_ms()):
+        if fault is not None and not whole and fault.waits(self._home.now_ms()):  # who asks for all of it asks now
             return
         try:
             taken = self._capture.take(found, whole=whole)
@@ -126,15 +161,12 @@ class Scanner:
             return
         if fault is not None:
             self._home.catalog.clear_fault(place)
-        tally.captured += taken.outcome is Outcome.CAPTURED
-        tally.new_bytes += taken.new_bytes
-        if taken.tail_pending:
-            tally.later.append(found.path)
-        self._progress(tally)
+        self._count(found, taken, tally, was_wrong=fault is not None)
 
     def _note_fault(self, place: bytes, error: Exception, tally: Tally) -> None:
         hint = error.hint if isinstance(error, ColdtrailError) else "it is tried again later; if it stays, please report it"
-        fault = self._home.catalog.note_fault(place, _said(error), hint, self._home.now_ms(), BACK_OFF_MS)
+        what = _said(error).removeprefix(f"{os.fsdecode(place)}: ")  # the place is told with it
+        fault = self._home.catalog.note_fault(place, what, hint, self._home.now_ms(), BACK_OFF_MS)
         self._wrong.add(place)
         tally.failed += 1
         if fault.tries <= _QUICK_TRIES:
@@ -144,6 +176,7 @@ class Scanner:
         hint = "give the user that runs coldtrail the right to read it" if isinstance(error, PermissionError) else ""
         self._home.catalog.note_fault(os.fsencode(path), error.strerror or str(error), hint, self._home.now_ms(), BACK_OFF_MS)
         self._wrong.add(os.fsencode(path))
+        self._unreadable += 1
 
     def _mark_gone(self, sources: list[Source], present: set[bytes], tally: Tally, *, below: bytes = b"") -> None:
         """Take down which streams' files are no longer there; what was captured of them stays."""
@@ -162,6 +195,8 @@ class Scanner:
     def _gone(self, row: StreamRow) -> None:
         with self._home.changing(row.session):
             now_ms = self._home.now_ms()
+            if self._home.catalog.graves(stream=row.stream):  # removed just now
+                return
             self._home.store.write_meta(replace(known_meta(self._home, row), gone_ms=now_ms))
             with self._home.catalog.transaction():
                 self._home.catalog.put(changed(self._home.catalog.stream(row.stream) or row, gone_ms=now_ms))

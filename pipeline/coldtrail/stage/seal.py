@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,15 @@ class Sealing:
     live_same: bool  # the agent's live file, where there is one, still has the same bytes
 
 
-def seal(home: Home, stream: StreamMeta, plain: Plain, order: Order, live_fd: int | None) -> Sealing:
-    """Make, publish and read back the sealed segment [start, end) of a stream's generation.
+Pace = Callable[[int], None]
+
+
+def at_once(_size: int) -> None:
+    """The pace of who does not wait."""
+
+
+def seal(home: Home, stream: StreamMeta, plain: Plain, order: Order, live_fd: int | None, pace: Pace = at_once) -> Sealing:
+    """Make, publish and read back the sealed segment [start, end) of a stream's generation, at a `pace`.
 
     CorruptionError where the bytes cannot be read, or what was published does not decode to them; the sources stay.
     """
@@ -59,7 +67,7 @@ def seal(home: Home, stream: StreamMeta, plain: Plain, order: Order, live_fd: in
     describer = _Describer(home.agents[stream.agent] if stream.is_log else None, plain, order)
     with durable.unfinished(home.archive.staging(key) / str(name)) as (fd, temp):
         writer = _Writer(fd, temp, order)
-        live_same = _copy(plain, order, writer, describer, live_fd)
+        live_same = _copy(plain, order, writer, describer, live_fd, pace)
         meta = SegmentMeta(
             agent=stream.agent,
             stream=stream.stream,
@@ -157,12 +165,13 @@ def _checkpoints(plain: Plain, folder: Path, order: Order) -> bytes:
     return directory(sorted(entries.items())) if entries else b""
 
 
-def _copy(plain: Plain, order: Order, writer: _Writer, describer: _Describer, live_fd: int | None) -> bool:
+def _copy(plain: Plain, order: Order, writer: _Writer, describer: _Describer, live_fd: int | None, pace: Pace) -> bool:
     """Feed writer and describer; gives whether the live file has the same bytes in the same places."""
     for _, data in plain.read(writer.blocks.start, order.start):
         writer.blocks.feed(data)
     same = True
     for offset, data in plain.read(order.start, order.end):
+        pace(len(data))
         writer.feed(data)
         describer.feed(offset, data)
         if live_fd is not None and same:

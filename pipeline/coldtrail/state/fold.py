@@ -6,13 +6,15 @@ from collections.abc import Collection, Mapping
 
 from coldtrail.model import EventType, Ids, Meaning, Position, Reading
 from coldtrail.state.conversation import Conversation, Past
-from coldtrail.state.values import Early, Ref, State, Tool, completed_tool
+from coldtrail.state.state import State
+from coldtrail.state.values import Early, Ref, Tool, completed_tool
 
-VERSION = 1  # of what the fold does: a checkpoint of another version is passed over, and made again
+VERSION = 3  # of what the fold does: a checkpoint of another version is passed over, and made again
 _EARLY_MAX = 64  # completions whose invocation may still come
 _ANSWERS_MAX = 4  # answers whose usage may still be told again
 _NOT_ENVIRONMENT = frozenset({"kind", "message_id", "snapshot", "session_id"})
 _TOOLS = (EventType.TOOL_INVOKED, EventType.TOOL_COMPLETED)
+_COUNTED = (*_TOOLS, EventType.DECISION_MADE, EventType.ENVIRONMENT_CHANGED)  # each is counted, so must not be twice
 
 
 class Fold:
@@ -28,7 +30,7 @@ class Fold:
         if self._is_repeat(ref, reading):
             self.state.apart = True
             return False
-        state, holds = self.state, self._untell(reading.id)
+        state, holds = self.state, self._untell(ref, reading)
         state.event_count += len(reading.events)
         if reading.events:
             state.last_event = Position(ref.generation, ref.offset, len(reading.events) - 1)
@@ -57,9 +59,12 @@ class Fold:
             state.environment["cwd"] = reading.cwd
 
     def _is_anothers(self, meaning: Meaning) -> bool:
-        """Whether a session begins here that is not the log's own: a fork's log has its parent's beginning too."""
+        """Whether a session begins here that is not the log's own: a fork's log may have its parent's beginning too.
+
+        Of a log that goes on from another one the own beginning comes behind the other's, and says so.
+        """
         said = meaning.data.get("session_id") if meaning.type is EventType.SESSION_START else None
-        return said is not None and self.state.session is not None and said != self.state.session
+        return said is not None and self.state.session not in (None, said) and "base" not in meaning.data
 
     def _note(self, ref: Ref, reading: Reading, meaning: Meaning) -> None:
         data = meaning.data
@@ -85,7 +90,7 @@ class Fold:
     def _started(self, meaning: Meaning) -> None:
         if not self._is_anothers(meaning):
             said = meaning.data.get("session_id")
-            self.state.session = self.state.session or (said if isinstance(said, str) else None)
+            self.state.session = said if isinstance(said, str) else self.state.session
             self._environment(meaning.data)
 
     def _invoked(self, tool: Tool, invocation: str) -> None:
@@ -103,11 +108,9 @@ class Fold:
             while len(self.state.early) > _EARLY_MAX:
                 del self.state.early[next(iter(self.state.early))]
 
-    def _untell(self, record_id: str | None) -> Collection[str]:
-        """A live record is said again, and tells again what it told: that is undone. Gives the tools of which the first word holds."""
-        at = self._conversation.find(record_id) if self._ids in (Ids.RESTATED, Ids.CHAINED) else None
-        told = None if at is None else self.state.live[at].told
-        reading = None if told is None else self._past.at(told)
+    def _untell(self, ref: Ref, again: Reading) -> Collection[str]:
+        """A record is said again, and tells again what it told: that is undone. Gives the tools of which the first word holds."""
+        told, reading = self._told(ref, again)
         if told is None or reading is None:
             return ()
         for meaning in reading.events:
@@ -118,6 +121,21 @@ class Fold:
             self._recall_usage(meaning.data)
         elsewhere = self._untell_tools(told, reading)
         return elsewhere if self._ids is Ids.CHAINED else ()  # a record that takes another's place tells of its tools all there is
+
+    def _told(self, ref: Ref, again: Reading) -> tuple[Ref | None, Reading | None]:
+        """The record that told what `again` tells again, where it is one that was said before."""
+        at = self._conversation.find(again.id) if self._ids in (Ids.RESTATED, Ids.CHAINED) else None
+        if at is not None:
+            told = self.state.live[at].told
+            return told, None if told is None else self._past.at(told)
+        if self._ids is Ids.CHAINED and again.id is not None and self._may_be_old(again):
+            return self._past.find(again.id, ref) or (None, None)
+        return None, None
+
+    def _may_be_old(self, reading: Reading) -> bool:
+        """Whether a record that is not live may be one said again: it keeps its time, and those that are new tell a later one."""
+        newest_ms, counts = self.state.updated_ms, any(each.type in _COUNTED for each in reading.events)
+        return counts and (reading.time_ms is None or (newest_ms is not None and reading.time_ms <= newest_ms))
 
     def _untell_tools(self, told: Ref, reading: Reading) -> set[str]:
         """Undo what a record told of tools; gives those of which another record told the other half."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
 
 from coldtrail.format import lines
-from coldtrail.model import Position, instant_text
+from coldtrail.model import instant_text
 
 _SUM_MODULUS = 1 << 256
 
@@ -148,77 +147,3 @@ def completed_tool(tool: Tool | None, data: Mapping[str, object]) -> dict[str, o
         "output": data.get("output"),
         "duration_ms": data.get("duration_ms"),
     }
-
-
-@dataclass(slots=True)
-class State:
-    """What holds after a record."""
-
-    live: list[Node] = field(default_factory=list)
-    left: list[Node] = field(default_factory=list)  # left behind by a branch, from a loose one on: its parent may still come
-    pending: dict[str, Tool] = field(default_factory=dict)
-    early: dict[str, Early] = field(default_factory=dict)
-    completed: Grown = field(default_factory=Grown)
-    decisions: Grown = field(default_factory=Grown)
-    snapshots: Grown = field(default_factory=Grown)
-    environment: dict[str, object] = field(default_factory=dict)
-    session: str | None = None  # the first one said: a log may hold the beginnings of others, copied
-    title: str | None = None
-    title_rank: int = 0
-    created_ms: int | None = None
-    updated_ms: int | None = None
-    usage: dict[str, int] = field(default_factory=dict)
-    answers: dict[str, dict[str, int]] = field(default_factory=dict)  # the latest answers' usage, counted in `usage`
-    summary_applied_ms: int | None = None
-    sidechain: bool | None = None  # whether the stream is a side conversation as a whole
-    newest_id: str = ""  # the greatest id met, of a log whose ids are unique
-    apart: bool = False  # the log's last record with a place in the conversation is not live: it was rolled back, or a repeat
-    loose: int = 0  # records whose parent is not in the log
-    branches: int = 0
-    event_count: int = 0
-    last_event: Position | None = None
-
-    @classmethod
-    def whole(cls) -> Self:
-        """An empty one that keeps what only grows at hand: as large as the log, for `document`."""
-        return cls(completed=Kept(), decisions=Kept(), snapshots=Kept())
-
-    def messages(self) -> list[Message]:
-        """The live conversation."""
-        return [message for node in self.live for message in node.messages]
-
-    def metadata(self) -> dict[str, object]:
-        """Title, times and usage."""
-        return {
-            "title": self.title,
-            "created": instant_text(self.created_ms),
-            "updated": instant_text(self.updated_ms),
-            "usage": dict(self.usage),
-        }
-
-    def bounded(self) -> dict[str, object]:
-        """All that does not grow with the log, as JSON."""
-        return {"messages": [message.to_json() for message in self.messages()], **self._besides()}
-
-    def document(self) -> dict[str, object]:
-        """The whole state as JSON, of one that was begun with `whole`: nothing in it depends on where the records stand."""
-        grown = {"completed_tools": self.completed, "decisions": self.decisions, "snapshots": self.snapshots}
-        return {**self.bounded(), **{name: list(each.values) for name, each in grown.items() if isinstance(each, Kept)}}
-
-    def hash(self) -> str:
-        """SHA-256 over the bounded part and the counts and sums of what grows: 64 hex digits.
-
-        The messages stand in it by their own hashes, so that it costs the length of their list, not of what they say.
-        """
-        grown = {"completed": self.completed.to_json(), "decisions": self.decisions.to_json(), "snapshots": self.snapshots.to_json()}
-        return digest({"messages": [message.sha256.hex() for message in self.messages()], **self._besides(), "grown": grown}).hex()
-
-    def _besides(self) -> dict[str, object]:
-        """What holds besides the conversation."""
-        return {
-            "pending_tools": {invocation: tool.to_json() for invocation, tool in self.pending.items()},
-            "environment": dict(self.environment),
-            "metadata": self.metadata(),
-            "summary_applied_at": instant_text(self.summary_applied_ms),
-            "event_count": self.event_count,
-        }

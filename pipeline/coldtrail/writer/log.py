@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from coldtrail.errors import ConflictError, UsageError
 from coldtrail.model import EventType
@@ -17,6 +17,7 @@ from coldtrail.state import State
 from coldtrail.writer.draft import Draft
 from coldtrail.writer.file import LogFile
 
+_T = TypeVar("_T")
 INTERVAL_MS = 1000  # between two fsyncs, at least
 _NAME_MAX_BYTES = 200
 
@@ -104,6 +105,22 @@ class Writer:
         """
         return self._write([_draft(event) for event in events], expected_last)
 
+    async def aappend(self, kind: str, /, *, event_id: str | None = None, expected_last: str | None = None, **fields: object) -> Appended:
+        """`append` for asyncio, in a thread: whoever awaits several one after the other has them in that order.
+
+        Cancelled while it is awaited, it goes on: the event may be in the log. With an `event_id` it can be appended again.
+        """
+        return await _in_thread(lambda: self.append(kind, event_id=event_id, expected_last=expected_last, **fields))
+
+    async def aappend_many(self, events: Iterable[Mapping[str, object]], *, expected_last: str | None = None) -> list[Appended]:
+        """`append_many` for asyncio, likewise."""
+        listed = list(events)
+        return await _in_thread(lambda: self.append_many(listed, expected_last=expected_last))
+
+    async def aflush(self) -> None:
+        """`flush` for asyncio."""
+        await _in_thread(self.flush)
+
     @property
     def last_event_id(self) -> str | None:
         """The id that the log ends with now, whoever appended it: what `expected_last` is compared with."""
@@ -141,6 +158,12 @@ class Writer:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await _in_thread(self.close)
 
     def forked(self) -> None:
         """In a child process: nothing is shared with the parent, neither the lock of a thread that is not here nor the file's."""
@@ -216,6 +239,12 @@ class Writer:
     def _sync(self) -> None:
         self._file.sync()
         self._synced_ms = self._now_ms()
+
+
+async def _in_thread(work: Callable[[], _T]) -> _T:
+    from asyncio import to_thread  # noqa: PLC0415 - most who import the library do without
+
+    return await to_thread(work)
 
 
 def log_path(folder: Path, session: str) -> Path:

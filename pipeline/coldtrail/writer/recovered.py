@@ -26,7 +26,7 @@ _PROOF_BYTES = 4096
 def state_of(home: Home, path: Path) -> State:
     """The state at the end of an event log, what nobody has captured yet included; `home` may be closed, or another thread's."""
     with replace(home, catalog=Catalog(home.layout.catalog), work=Work()) as own, _reader(own, path) as reader:
-        return recover(own, reader).state
+        return recover(reader).state
 
 
 @contextmanager

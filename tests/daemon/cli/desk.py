@@ -149,6 +149,10 @@ class Desk:
         """The one document that a command prints with `--json`."""
         return json.loads(self.run(*arguments, "--json", code=code).stdout)
 
+    def status(self) -> Any:
+        """What `status --json` tells; where no daemon runs it ends with 1."""
+        return json.loads(self.run("status", "--json", code=None).stdout)
+
     def start(self, *arguments: str | Path, before: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         """Run a command as a process of its own; `before` is Python to run first."""
         return subprocess.run(

@@ -40,7 +40,7 @@ def test_a_message_is_one_line_and_the_hint_another(capsys: pytest.CaptureFixtur
 
 def test_an_error_of_the_system_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     ended(lambda: raising(PermissionError(13, "Permission denied", b"/a\xff")))
-    assert capsys.readouterr().err == "coldtrail: /a\\udcff: Permission denied\n"
+    assert capsys.readouterr().err == "coldtrail: /a\\udcff: Permission denied\nhint: give the user that runs coldtrail the right to it\n"
 
 
 @pytest.mark.parametrize(("codes", "worst"), [([], 0), ([0, 5], 5), ([5, 3], 3), ([3, 4, 0], 4), ([4, 1, 3], 1), ([1, 5], 1)])

@@ -182,3 +182,18 @@ def test_raw_stops_at_damage_with_a_1(desk: Desk) -> None:
     segment = desk.damage()
     result = desk.run("events", FIRST, "--raw", code=1)
     assert str(segment) in result.stderr
+
+
+def test_what_the_agent_made_again_and_nobody_captured_is_a_5_that_names_it(desk: Desk) -> None:
+    log = desk.captured()
+    log.unlink()
+    desk.converse(said="begun anew")
+    size = log.stat().st_size
+    result = desk.run("events", FIRST, code=5)
+    assert "list the files" in result.stdout
+    assert f"the {size} bytes that are in {log} now are not captured yet; `coldtrail run --once` does it" in result.stderr
+    (gap,) = desk.json("events", FIRST, code=5)["gaps"]
+    assert (gap["generation"], gap["end"]) == (1, size)
+    assert f"{size} bytes" in desk.run("state", FIRST, code=5).stderr
+    desk.capture()
+    assert "begun anew" in desk.run("events", FIRST).stdout

@@ -98,7 +98,7 @@ def spoil(desk: Desk) -> None:
 def test_a_rebuild_says_how_much_there_is(desk: Desk) -> None:
     desk.captured()
     assert desk.run("rebuild").stdout == "rebuilt: 1 session, 1 stream\n"
-    assert desk.json("rebuild") == {"sessions": 1, "streams": 1, "differences": [], "errors": []}
+    assert desk.json("rebuild") == {"sessions": 1, "streams": 1, "differences": [], "mended": [], "errors": []}
 
 
 def test_the_catalog_is_made_again_as_it_was(desk: Desk) -> None:
@@ -212,11 +212,33 @@ def test_a_session_that_begins_during_a_check_is_no_difference(desk: Desk) -> No
         assert differences(home, lambda _session: desk.capture()) == ([], [])
 
 
-@pytest.mark.parametrize("check", [[], ["--check"]], ids=["rebuild", "check"])
-def test_a_file_that_cannot_be_read_is_told_and_a_1(desk: Desk, check: list[str]) -> None:
+@pytest.mark.parametrize("name", ["archive/*/*/*.json", "store/*/meta.json"])
+def test_a_damaged_file_is_told_by_a_check_and_written_anew_by_a_rebuild(desk: Desk, name: str) -> None:
     desk.captured()
-    (manifest,) = desk.trail.glob("archive/*/*/*.json")
-    manifest.write_text("{")
-    result = desk.run("rebuild", *check, "--json", code=1)
+    (path,) = desk.trail.glob(name)
+    whole = path.read_bytes()
+    path.write_text("{")
+    result = desk.run("rebuild", "--check", "--json", code=1)
     assert [error["exit_code"] for error in json.loads(result.stdout)["errors"]] == [1]
-    assert manifest.name in result.stderr
+    assert path.name in result.stderr
+    assert "hint: run `coldtrail rebuild`" in result.stderr
+    assert "ok" not in desk.run("rebuild", "--check", code=1).stdout
+    assert path.read_text() == "{", "a check changes nothing"
+    (told, _) = desk.run("rebuild").stdout.splitlines()
+    assert told.startswith("mended: ")
+    assert path.name in told
+    assert path.read_bytes() == whole
+    assert desk.json("rebuild")["mended"] == []
+    assert desk.json("verify")["verdict"] == "ok"
+
+
+@pytest.mark.parametrize("check", [[], ["--check"]], ids=["rebuild", "check"])
+def test_a_file_that_nothing_else_is_known_of_is_told_and_a_1(desk: Desk, check: list[str]) -> None:
+    desk.captured()
+    for path in (*desk.trail.glob("archive/*/*/*.json"), *desk.trail.glob("store/*/meta.json")):
+        path.write_text("{")
+    for path in desk.trail.glob("catalog.db*"):
+        path.unlink()
+    result = desk.run("rebuild", *check, "--json", code=1)
+    assert [error["exit_code"] for error in json.loads(result.stdout)["errors"]] == [1, 1]
+    assert "meta.json" in result.stderr

@@ -21,6 +21,18 @@ def test_one_pass_captures_what_there_is(desk: Desk) -> None:
     assert [session["bytes"] for session in desk.json("ls")["sessions"]] == [log.stat().st_size]
 
 
+def test_one_pass_that_could_not_look_into_a_folder_is_a_1_and_names_it(desk: Desk) -> None:
+    log = desk.converse()
+    loop = log.parent.parent / "loop"
+    loop.symlink_to("loop")
+    done = desk.start("run", "--once")
+    assert done.returncode == 1
+    assert f"{loop}: Too many levels of symbolic links" in done.stderr
+    assert len(desk.json("ls")["sessions"]) == 1
+    loop.unlink()
+    assert desk.start("run", "--once").returncode == 0
+
+
 def test_one_pass_needs_neither_apscheduler_nor_watchdog(desk: Desk) -> None:
     desk.converse()
     assert desk.start("run", "--once", before=WITHOUT).returncode == 0
@@ -36,7 +48,7 @@ def test_the_daemon_without_them_is_a_2_that_says_what_to_install(desk: Desk) ->
 @pytest.mark.parametrize("arguments", [["run"], ["run", "--once"]], ids=" ".join)
 def test_a_second_one_is_refused_with_a_4(desk: Desk, arguments: list[str]) -> None:
     with durable.locked(desk.trail / "lock", wait=False):
-        told = desk.start(*arguments)
+        told = desk.start(*arguments, before="import coldtraild.service as s; s.LOCK_PATIENCE_S = 0")
     assert told.returncode == 4
     assert "another coldtrail is at work here" in told.stderr
 
@@ -51,11 +63,11 @@ def test_the_daemon_captures_until_it_is_asked_to_stop_and_status_sees_it(desk: 
     log = desk.converse()
     process = subprocess.Popen(desk.argv("run"), env=desk.process_env(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: desk.json("status")["bytes"] == log.stat().st_size)
-        assert desk.json("status")["daemon"] == {"running": True, "pid": process.pid}
+        until(lambda: desk.status()["bytes"] == log.stat().st_size)
+        assert desk.status()["daemon"] == {"running": True, "pid": process.pid}
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
-    assert desk.json("status")["daemon"]["running"] is False
+    assert desk.status()["daemon"]["running"] is False

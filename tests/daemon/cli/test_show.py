@@ -87,3 +87,17 @@ def test_a_name_that_several_have_is_a_3_that_lists_them(desk: Desk) -> None:
     desk.capture()
     result = desk.run("show", FIRST, code=3)
     assert all(session["key"] in result.stderr for session in desk.json("ls")["sessions"])
+
+
+def test_a_log_that_was_moved_says_where_it_was_and_since_when_it_is_where_it_is(desk: Desk) -> None:
+    log = desk.captured()
+    moved = log.parent.with_name("-elsewhere") / log.name
+    moved.parent.mkdir()
+    log.rename(moved)
+    desk.capture()
+    (stream,) = desk.json("show", FIRST)["streams"]
+    assert [seen["path"] for seen in stream["paths"]] == [str(log), str(moved)]
+    assert all(seen["since"].endswith("Z") for seen in stream["paths"])
+    assert (stream["path"], stream["gone"], len(stream["generations"])) == (str(moved), None, 1)
+    assert "  moved 20" in desk.run("show", FIRST).stdout
+    assert f"{log.parent.name}/{log.name} from 20" in desk.run("show", FIRST).stdout

@@ -141,4 +141,4 @@ def test_bash_takes_the_script(desk: Desk) -> None:
 
 def test_the_commands_are_completed(desk: Desk) -> None:
     done = desk.start(_COLDTRAIL_COMPLETE="bash_complete", COMP_WORDS="coldtrail re", COMP_CWORD="1")
-    assert done.stdout.splitlines() == ["plain,restore", "plain,rebuild"]
+    assert done.stdout.splitlines() == ["plain,resume", "plain,reload", "plain,restore", "plain,rebuild"]

@@ -106,6 +106,13 @@ def test_the_first_record_of_a_chain_starts_the_session_and_a_sub_agents_does_no
     assert [kind for kind, _ in said({**record, "isSidechain": True})] == ["metadata_changed"]
 
 
+def test_a_copied_session_says_from_which_and_does_not_need_it() -> None:
+    record = {**CHAIN, "type": "progress", "parentUuid": None, "forkedFrom": {"sessionId": "origin", "messageUuid": "u"}}
+    told = said(record)
+    assert told[0] == ("session_start", {"session_id": UUID, "cwd": "/c", "version": "2.1", "forked_from": "origin"})
+    assert all("parents" not in data for _, data in told)
+
+
 def test_a_record_of_a_type_to_come_that_starts_a_chain_is_still_told_as_unknown() -> None:
     assert [kind for kind, _ in said({**CHAIN, "type": "novelty", "parentUuid": None})] == ["session_start", "unknown"]
 
@@ -151,6 +158,13 @@ def test_a_tools_result_has_the_time_that_its_structured_copy_says(copy: object,
     record = {**CHAIN, "type": "user", "message": {"role": "user", "content": [block]}, "toolUseResult": copy}
     expected = {"invocation_id": "t1", "output": "out", "is_error": True} | ({} if took is None else {"duration_ms": took})
     assert said(record) == [("tool_completed", expected)]
+
+
+def test_a_result_that_was_too_long_says_where_the_whole_of_it_lies() -> None:
+    block = {"type": "tool_result", "tool_use_id": "t1", "content": "<persisted-output>"}
+    copy = {"persistedOutputPath": "/c/tool-results/b1.txt", "persistedOutputSize": 9}
+    record = {**CHAIN, "type": "user", "message": {"role": "user", "content": [block]}, "toolUseResult": copy}
+    assert said(record)[0][1]["output_path"] == "/c/tool-results/b1.txt"
 
 
 def test_several_results_and_a_text_in_one_record_are_each_told() -> None:

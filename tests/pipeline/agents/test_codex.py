@@ -17,6 +17,7 @@ Logs = Callable[[str], Iterator[tuple[Path, list[object]]]]
 
 CODEX = agent("codex")
 UUID = "01a227db-9565-7ab0-a49f-e8ebe6797d79"
+LATER = "01a2288b-61da-7b01-8d79-b5677e6bc870"
 ROLLOUT = f"rollout-2026-11-29T15-10-31-{UUID}"
 
 
@@ -53,6 +54,8 @@ def test_its_root_is_the_folder_that_the_environment_names_or_the_usual_one() ->
         (f"archived_sessions/{ROLLOUT}.jsonl", UUID),
         (f"sessions/2026/11/29/{ROLLOUT}.jsonl.zst", UUID),
         (f"sessions/2026/11/29/{ROLLOUT.upper()}.jsonl", UUID),
+        (f"sessions/2026/11/29/{ROLLOUT}_{LATER}.jsonl", UUID),
+        (f"archived_sessions/{ROLLOUT}_{LATER}.jsonl.zst", UUID),
         ("sessions/rollout-fixture.jsonl", "rollout-fixture"),
         ("sessions/2026/11/29/rollout-compress-1.tmp", None),
         (f"sessions/2026/11/29/{ROLLOUT}.jsonl.tmp", None),
@@ -63,6 +66,20 @@ def test_its_root_is_the_folder_that_the_environment_names_or_the_usual_one() ->
 )
 def test_a_thread_is_named_by_the_end_of_its_files_name_wherever_it_lies(path: str, session: str | None) -> None:
     assert CODEX.place(PurePosixPath(path), no_head) == (Place(session, "", Role.MAIN) if session else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "log"),
+    [
+        (f"{ROLLOUT}.jsonl", UUID),
+        (f"{ROLLOUT}_{LATER}.jsonl.zst", LATER),
+        (f"{ROLLOUT}_{LATER.upper()}.jsonl", LATER),
+        ("rollout-x.jsonl", None),
+    ],
+)
+def test_a_rollout_is_named_by_others_by_its_own_id_which_after_a_revert_is_not_the_threads(name: str, log: str | None) -> None:
+    assert CODEX.log_id(PurePosixPath("sessions") / name) == log
+    assert LATER > UUID, "and the later one is greater"
 
 
 def test_a_compressed_rollout_is_the_twin_of_the_plain_one() -> None:
@@ -89,7 +106,7 @@ def test_a_thread_begins_with_its_id_its_folder_and_its_branch() -> None:
     "named",
     [
         {"forked_from_id": "p"},
-        {"history_base": {"thread_id": "p", "end_byte_offset": 5}},
+        {"history_base": {"thread_id": "p"}},
         {"parent_thread_id": "p", "forked_from_id": "p"},
         {"source": {"subagent": {"thread_spawn": {"parent_thread_id": "p"}}}},
     ],
@@ -97,6 +114,27 @@ def test_a_thread_begins_with_its_id_its_folder_and_its_branch() -> None:
 def test_a_forked_or_spawned_thread_names_what_it_needs_and_whose_line_says_so(named: dict[str, object]) -> None:
     record = {"type": "session_meta", "payload": {"id": "s", **named}}
     assert said(record)[-1] == ("metadata_changed", {"parents": ["p"], "session_id": "s"})
+
+
+def test_a_spawned_thread_says_which_agent_it_is() -> None:
+    record = {"type": "session_meta", "payload": {"id": "s", "parent_thread_id": "p", "agent_nickname": "Kepler", "agent_role": "worker"}}
+    assert said(record)[-1] == ("metadata_changed", {"parents": ["p"], "session_id": "s", "agent_name": "Kepler", "agent_role": "worker"})
+
+
+def test_a_thread_that_goes_on_from_a_part_of_another_rollout_says_from_which_and_how_much() -> None:
+    base = {"thread_id": LATER.upper(), "end_ordinal_exclusive": 19, "end_byte_offset": 38263}
+    (start, _) = said({"type": "session_meta", "payload": {"id": "s", "history_base": base}})
+    assert start == ("session_start", {"session_id": "s", "base": {"log": LATER, "bytes": 38263, "records": 19}})
+    broken: list[object] = [
+        {},
+        {"thread_id": "p"},
+        {"thread_id": 5, "end_byte_offset": 5},
+        {"thread_id": "p", "end_byte_offset": 0},
+        "p",
+        None,
+    ]
+    for each in broken:
+        assert said({"type": "session_meta", "payload": {"id": "s", "history_base": each}})[0] == ("session_start", {"session_id": "s"})
 
 
 def test_a_thread_does_not_need_itself() -> None:

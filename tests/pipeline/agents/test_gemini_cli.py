@@ -232,6 +232,15 @@ def test_a_restored_session_keeps_its_mtime_and_an_old_one_gets_a_warning(tmp_pa
     assert GEMINI.advise(tmp_path, 5, None, now_ms * 1_000_000).warning == ""
 
 
+@pytest.mark.parametrize(
+    ("retention", "is_told"),
+    [('{"maxCount": 5}', True), ('{"maxCount": 5, "enabled": false}', False), ('{"maxCount": 0}', False), ("{}", False)],
+)
+def test_where_it_keeps_so_many_sessions_a_restored_one_gets_a_warning(tmp_path: Path, retention: str, *, is_told: bool) -> None:
+    (tmp_path / "settings.json").write_text(f'{{"general": {{"sessionRetention": {retention}}}}}')
+    assert ("the 5 newest" in GEMINI.advise(tmp_path, 5, 1000 * DAY_MS, 1000 * DAY_MS * 1_000_000).warning) is is_told
+
+
 def test_a_session_is_resumed_by_its_whole_id_from_its_own_folder() -> None:
     assert GEMINI.resume(ID, "/c") == f"cd /c && gemini --resume {ID}"
     assert GEMINI.resume(ID, None) == f"gemini --resume {ID}"

@@ -23,7 +23,9 @@ CHECKPOINTS = st.builds(
     generation=NUMBERS,
     offset=NUMBERS,
     prefix_sha256=st.text("0123456789abcdef", max_size=64),
+    tail_sha256=st.text("0123456789abcdef", max_size=64),
     state_hash=st.text("0123456789abcdef", max_size=64),
+    live=st.tuples(st.text("0123456789abcdef", max_size=64), NUMBERS, NUMBERS),
     runs=st.lists(st.one_of(PLACES, st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)), max_size=5).map(tuple),
     loose=st.lists(NUMBERS, max_size=3).map(tuple),
     told=st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=3).map(tuple),
@@ -38,6 +40,15 @@ def test_a_checkpoint_comes_back_as_it_was_written(value: Checkpoint) -> None:
     assert Checkpoint.decode(value.encode()) == value
 
 
+@given(CHECKPOINTS)
+def test_a_very_large_one_is_kept_in_several_frames(value: Checkpoint) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("coldtrail.format.frames.PLAIN_MAX_BYTES", 50)
+        packed = value.encode()
+    assert packed.count(b"\x28\xb5\x2f\xfd") > 3
+    assert Checkpoint.decode(packed) == value
+
+
 @given(CHECKPOINTS, st.data())
 def test_a_packed_one_that_is_cut_or_changed_is_refused(value: Checkpoint, data: st.DataObject) -> None:
     packed = bytearray(value.encode())
@@ -49,10 +60,12 @@ def test_a_packed_one_that_is_cut_or_changed_is_refused(value: Checkpoint, data:
 
 
 WRONG = {
-    "version": "1", "stream": 5, "generation": -1, "offset": None, "prefix_sha256": 5, "state_hash": None, "runs": [[0, 1]], "loose": [-1],
+    "version": "1", "stream": 5, "generation": -1, "offset": None, "prefix_sha256": 5,
+    "tail_sha256": 5, "state_hash": None, "live": ["c", 1],
+    "runs": [[0, 1]], "loose": [-1],
     "told": [[0, 0, 0]], "tools": [[1, 0, 0, 0]], "early": {}, "small": [],
 }  # fmt: skip
-GOOD = Checkpoint(1, "s", 0, 8, "p", "h", ((0, 0, 8),), (), (), (), (), {})
+GOOD = Checkpoint(1, "s", 0, 8, "p", "t", "h", ("c", 1, 1), ((0, 0, 8),), (), (), (), (), {})
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -78,6 +91,16 @@ def test_of_a_torn_file_the_whole_entries_are_read(entries: list[tuple[int, byte
     torn = checkpoint.unpack(data[: max(0, len(data) - cut)])
     assert torn == entries[: len(torn)]
     assert cut or len(torn) == len(entries)
+
+
+@given(ENTRIES, st.data())
+def test_of_a_damaged_file_all_entries_are_read_but_that_one(entries: list[tuple[int, bytes]], data: st.DataObject) -> None:
+    packed = bytearray(checkpoint.pack(entries))
+    at = data.draw(st.integers(0, max(0, len(entries) - 1)))
+    if entries and entries[at][1]:
+        end = len(checkpoint.pack(entries[: at + 1]))
+        packed[data.draw(st.integers(end - len(entries[at][1]), end - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        assert checkpoint.unpack(bytes(packed)) == [*entries[:at], *entries[at + 1 :]]
 
 
 class Bytes:

@@ -21,12 +21,12 @@ from coldtrail.catalog import VERSION as CATALOG_VERSION
 from coldtrail.checkpoints import FILE_NAME as CHECKPOINTS_NAME
 from coldtrail.facts import Facts
 from coldtrail.filesource import FileSource
-from coldtrail.format import checkpoint, frames, index, lines, manifest, segment
+from coldtrail.format import checkpoint, frames, ids, index, lines, manifest, segment
 from coldtrail.format.checkpoint import Checkpoint
 from coldtrail.format.frames import Compressor, Frame
 from coldtrail.format.growing import read_growing
 from coldtrail.format.index import RecordIndex, Row, id_hash, pack_header, pack_row, read_file
-from coldtrail.format.manifest import Generation, Manifest, PathSeen, RestoredMark, Sealed, Stamp, StreamMeta, path_in, path_out
+from coldtrail.format.manifest import Aside, Generation, Manifest, PathSeen, RestoredMark, Sealed, Stamp, StreamMeta, path_in, path_out
 from coldtrail.format.segment import BlockHashes, SegmentMeta, prefix_hash
 from coldtrail.indexes import INDEX_NAME
 from coldtrail.layout import TEMP_PREFIX, Layout, SegmentName, safe_name
@@ -95,7 +95,7 @@ def test_every_example_is_looked_at_here() -> None:
     named = set(re.findall(r"^```(\S.*)$", PAGE, re.MULTILINE))
     assert named == {
         "names", "paths", "hashes", "json meta", "json segment", "json manifest", "json checkpoint",
-        "hex open-segment", "hex index", "hex record-index", "hex seek-table",
+        "hex open-segment", "hex index", "hex record-index", "hex ids", "hex seek-table",
     }  # fmt: skip
 
 
@@ -130,6 +130,11 @@ def test_the_index_file_is_what_is_written_and_read() -> None:
 def test_the_record_index_is_what_is_written_and_read() -> None:
     assert hexed("record-index") == record_index().encode()
     assert list(RecordIndex.decode(hexed("record-index")).rows()) == [ROW]
+
+
+def test_the_table_of_ids_is_what_is_written_and_read() -> None:
+    assert hexed("ids") == ids.pack(record_index().id_hashes)
+    assert ids.count(ids.unpack(hexed("ids")), index.id_hash("a1"))
 
 
 def test_the_seek_table_is_what_is_written() -> None:
@@ -168,7 +173,7 @@ def test_checkpoints_lie_in_their_file_and_in_a_segment_as_the_page_says() -> No
     assert checkpoint.directory(entries) == table + struct.pack("<I", zlib.crc32(table)) + b"packedmore"
     sealed = segment.close([], segment_meta(), record_index(), b"table")
     tags = re.findall(rb"\x50\x2a\x4d\x18....(CT..)", sealed, re.DOTALL)
-    assert tags == [b"CTix", b"CTcp", b"CTmd"]
+    assert tags == [b"CTix", b"CTid", b"CTcp", b"CTmd"]
     rows = [PAGE.index(f"payload: `{tag.decode()}`") for tag in tags]
     assert rows == sorted(rows), "the page has them in this order"
 
@@ -195,7 +200,7 @@ def tables() -> str:
     return "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
 
 
-RECORDED = (StreamMeta, Generation, PathSeen, RestoredMark, Stamp, SegmentMeta, Facts, Sealed, Manifest, Row, Checkpoint)
+RECORDED = (StreamMeta, Generation, PathSeen, RestoredMark, Aside, Stamp, SegmentMeta, Facts, Sealed, Manifest, Row, Checkpoint)
 
 
 @pytest.mark.parametrize("kind", RECORDED, ids=lambda kind: kind.__name__)
@@ -204,7 +209,7 @@ def test_every_field_stands_in_a_table(kind: type) -> None:
 
 
 def test_every_part_of_a_state_that_a_checkpoint_keeps_stands_in_a_table() -> None:
-    kept = freeze(State(), STREAM, 0, 8, PREFIX).small
+    kept = freeze(State(), STREAM, 0, 8, PREFIX, BLOCK).small
     assert [name for name in kept if f"`{name}`" not in tables()] == []
 
 
@@ -225,8 +230,8 @@ def test_every_word_and_bit_stands_on_the_page() -> None:
 
 
 def test_the_versions_are_those_on_the_page() -> None:
-    assert {manifest.VERSION, segment.VERSION, index.VERSION, FOLD_VERSION} == {1}
-    assert "All formats are version 1." in PAGE
+    assert {manifest.VERSION, segment.VERSION, index.VERSION} == {1}
+    assert f"All formats are version 1, but for checkpoints, which are version {FOLD_VERSION}." in PAGE
     assert f"`user_version` {CATALOG_VERSION}." in PAGE
 
 

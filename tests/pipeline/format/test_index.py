@@ -25,6 +25,7 @@ from coldtrail.format.index import (
     split_file,
 )
 from coldtrail.model import EVENT_BIT, EventType
+from pipeline.format.test_frames import Source
 
 GIB = 1 << 30
 patient = settings(deadline=None)  # a busy machine is no fault
@@ -367,15 +368,16 @@ def test_the_parts_of_a_file_are_its_rows(drawn: list[tuple[int, Row]], start: i
     data = pack_header(start, 7) + pack_rows(rows_of(start, drawn))
     data = data[: max(HEADER_BYTES, len(data) - torn)]
     whole, _ = read_file(data)
-    parts = split_file(data, rows)
-    assert [row for _, part in parts for row in read_file(part)[0].rows()] == list(whole.rows())
-    assert [offset for offset, _ in parts] == [row.offset for row in whole.rows()][::rows]
+    stated, parts = split_file(Source(data), rows)
+    assert stated == start
+    assert [row for part in parts for row in part.read(Source(data)).rows()] == list(whole.rows())
+    assert [part.offset for part in parts] == [row.offset for row in whole.rows()][::rows]
     with pytest.raises(ValueError, match="cut off"):
-        split_file(data[: HEADER_BYTES - 1], rows)
+        split_file(Source(data[: HEADER_BYTES - 1]), rows)
 
 
 def test_the_parts_end_before_one_that_begins_with_a_damaged_row() -> None:
     data = bytearray(pack_header(0, None) + pack_rows(timed(1, 2, 3, 4, 5, 6)))
     data[HEADER_BYTES + 4 * ROW_BYTES] ^= 1
-    assert len(split_file(bytes(data), 2)) == 2
-    assert len(split_file(bytes(data), 3)) == 2
+    assert len(split_file(Source(bytes(data)), 2)[1]) == 2
+    assert len(split_file(Source(bytes(data)), 3)[1]) == 2

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from coldtrail.format.manifest import (
     VERSION,
+    Aside,
     Generation,
     Manifest,
     PathSeen,
@@ -20,9 +24,11 @@ from coldtrail.format.manifest import (
     Sealed,
     Stamp,
     StreamMeta,
+    has_checksum,
     path_in,
     path_out,
 )
+from coldtrail.format.wishes import Act, Buried, Mark, Tombstone
 from coldtrail.model import Relation, Role
 
 patient = settings(deadline=None)  # a busy machine is no fault
@@ -46,12 +52,13 @@ metas = st.builds(
     is_log=st.booleans(),
     paths=st.lists(st.builds(PathSeen, paths, whole, st.none() | paths), min_size=1, max_size=3).map(tuple),
     generations=st.lists(
-        st.builds(Generation, st.integers(0, 99), whole, stamps, st.none() | st.sampled_from(Relation), st.booleans()),
+        st.builds(Generation, st.integers(0, 99), whole, stamps, st.none() | st.sampled_from(Relation), mixed=st.booleans()),
         min_size=1,
         max_size=3,
     ).map(tuple),
     gone_ms=st.none() | whole,
     restored=st.none() | st.builds(RestoredMark, whole, whole, whole),
+    aside=st.none() | st.builds(Aside, paths, whole, whole, st.integers(0, 99), whole, st.none() | whole),
 )
 manifests = st.builds(
     Manifest,
@@ -60,6 +67,19 @@ manifests = st.builds(
     sealed=st.lists(st.tuples(st.just(ID), st.builds(Sealed, st.integers(0, 99), whole, texts)), max_size=3).map(tuple),
     pinned=st.booleans(),
     tags=st.lists(texts, max_size=3).map(tuple),
+    held_until_ms=st.none() | whole,
+    mark=st.none() | st.builds(Mark, whole, texts, st.lists(st.tuples(st.just(ID), st.integers(0, 99), whole), max_size=3).map(tuple)),
+    tombstone=st.none()
+    | st.builds(
+        Tombstone,
+        st.sampled_from(Act),
+        whole,
+        texts,
+        texts,
+        texts,
+        texts,
+        st.lists(st.builds(Buried, st.just(ID), texts, st.integers(0, 99), whole, whole, texts, whole, texts), max_size=3).map(tuple),
+    ),
 )
 
 META = StreamMeta(
@@ -79,6 +99,13 @@ META = StreamMeta(
     restored=RestoredMark(1, 2, 3),
 )
 MANIFEST = Manifest(OTHER, (META,), ((ID, Sealed(0, 10, "ab" * 32)),), pinned=True, tags=("t",))
+
+
+def document_of(made: StreamMeta | Manifest) -> Any:
+    """The file as a JSON document that may be changed: without its checksum."""
+    value = json.loads(made.encode())
+    del value["sha256"]
+    return value
 
 
 # ---- round trips ------------------------------------------------------------------------------------------------------
@@ -136,14 +163,14 @@ def test_the_files_are_indented_json_with_a_version_and_a_last_newline() -> None
 
 
 def test_fields_that_a_later_version_adds_are_passed_over() -> None:
-    value = json.loads(MANIFEST.encode())
+    value = document_of(MANIFEST)
     for holder in (value, value["streams"][0], value["streams"][0]["generations"][0], value["streams"][0]["paths"][0], value["sealed"][0]):
         holder["later"] = {"x": 1}
     assert Manifest.decode(json.dumps(value).encode()) == MANIFEST
 
 
 def test_fields_that_say_nothing_may_be_left_out() -> None:
-    value = json.loads(META.encode())
+    value = document_of(META)
     for name in ("gone_ms", "restored"):
         del value[name]
     for generation in value["generations"]:
@@ -156,17 +183,70 @@ def test_fields_that_say_nothing_may_be_left_out() -> None:
     assert bare == Manifest(OTHER)
 
 
+@pytest.mark.parametrize("named", [0, 1, 7])
+def test_a_generation_continues_an_earlier_one_or_the_file_is_refused(named: int) -> None:
+    stamp = Stamp(0, 0o600, 0, 0)
+    meta = replace(
+        META, generations=(Generation(0, 0, stamp, None, named if named == 0 else None), Generation(1, 0, stamp, None, named or None))
+    )
+    with pytest.raises(ValueError, match=f"continues {named}, which is not before it"):
+        StreamMeta.decode(meta.encode())
+
+
+# ---- the checksum -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("made", [META, MANIFEST], ids=["meta.json", "manifest"])
+def test_a_flipped_bit_is_found_wherever_it_is(made: StreamMeta | Manifest) -> None:
+    data = made.encode()
+    for at in range(len(data)):
+        for bit in range(8):
+            flipped = data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+            try:
+                found = type(made).decode(flipped)
+            except ValueError:
+                continue
+            assert found == made, f"bit {bit} of byte {at}: {flipped[max(0, at - 20) : at + 20]!r}"
+
+
+def test_damage_is_called_that_and_what_can_be_read_of_it_is_given_to_who_asks_for_it() -> None:
+    for data in (META.encode(), MANIFEST.encode()):
+        damaged = data.replace(b'"/elsewhere/b"', b'"/elsewhere/c"')
+        kind = StreamMeta if data == META.encode() else Manifest
+        with pytest.raises(ValueError, match="damaged: it does not match its checksum"):
+            kind.decode(damaged)
+        assert b"/elsewhere/c" in kind.decode(damaged, unproven=True).encode()
+
+
+def test_the_checksum_is_of_the_other_fields_as_the_format_page_says() -> None:
+    for made in (META, MANIFEST):
+        canonical = json.dumps(document_of(made), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert json.loads(made.encode())["sha256"] == hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def test_how_the_file_is_laid_out_is_of_no_account() -> None:
+    assert StreamMeta.decode(json.dumps(json.loads(META.encode()), indent=7).encode()) == META
+
+
+def test_a_file_without_a_checksum_is_read_and_known_as_such() -> None:
+    for made in (META, MANIFEST):
+        bare = json.dumps(document_of(made)).encode()
+        assert type(made).decode(bare) == made
+        assert (has_checksum(made.encode()), has_checksum(bare)) == (True, False)
+
+
 # ---- generations ------------------------------------------------------------------------------------------------------
 
 
 def test_a_chain_is_a_generation_and_those_that_it_continues() -> None:
     stamp = Stamp(0, 0o600, 0, 0)
-    relations = [None, Relation.CONTINUES, Relation.CONTINUES, Relation.REPLACES, Relation.RESTORED, Relation.CONTINUES]
+    goes_on = [(Relation.CONTINUES, 0), (Relation.CONTINUES, 1), (Relation.REPLACES, 1), (Relation.RESTORED, None), (Relation.CONTINUES, 4)]
     meta = StreamMeta.decode(META.encode())
-    for number, relation in enumerate(relations):
-        meta = meta.with_generation(Generation(number, 0, stamp, relation))
+    for number, (relation, continues) in enumerate([(None, None), *goes_on]):
+        meta = meta.with_generation(Generation(number, 0, stamp, relation, continues))
+    meta = StreamMeta.decode(meta.encode())
     chains = {last: [each.number for each in meta.chain(last)] for last in range(6)}
-    assert chains == {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [3], 4: [4], 5: [4, 5]}
+    assert chains == {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [0, 1, 3], 4: [4], 5: [4, 5]}
     assert [each.number for each in meta.chain()] == [4, 5]
     for asked in (meta.chain, meta.generation):
         with pytest.raises(KeyError):
@@ -230,11 +310,11 @@ def with_value(document: object, place: tuple[str | int, ...], value: object) ->
 WRONG: list[object] = [None, True, 5, -1.5, "x", [], [5], {}, {"x": 5}]
 
 
-@pytest.mark.parametrize("place", list(places(json.loads(MANIFEST.encode()))), ids=str)
+@pytest.mark.parametrize("place", list(places(document_of(MANIFEST))), ids=str)
 def test_a_value_of_the_wrong_kind_is_refused_or_read_as_a_whole_manifest(place: tuple[str | int, ...]) -> None:
     for wrong in WRONG:
         try:
-            found = Manifest.decode(with_value(json.loads(MANIFEST.encode()), place, wrong))
+            found = Manifest.decode(with_value(document_of(MANIFEST), place, wrong))
         except ValueError:
             continue
         assert Manifest.decode(found.encode()) == found, wrong
@@ -245,7 +325,7 @@ def test_a_value_of_the_wrong_kind_is_refused_or_read_as_a_whole_manifest(place:
     "name", ["stream", "session", "host", "source", "agent", "root", "session_id", "scope", "role", "paths", "generations"]
 )
 def test_a_field_that_must_be_there_is_named_when_it_is_not(name: str) -> None:
-    value = json.loads(META.encode())
+    value = document_of(META)
     del value[name]
     with pytest.raises(ValueError, match=f"'{name}'"):
         StreamMeta.decode(json.dumps(value).encode())
@@ -253,7 +333,7 @@ def test_a_field_that_must_be_there_is_named_when_it_is_not(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("role", "boss"), ("relation", "cousin"), ("mode", True), ("end", 1.5), ("at_ms", "1")])
 def test_a_word_or_number_that_is_none_is_named(name: str, value: object) -> None:
-    document = json.loads(META.encode())
+    document = document_of(META)
     holder = {"role": document, "relation": document["generations"][1]}.get(name, document["generations"][0]["stamp"])
     holder[name] = value
     with pytest.raises(ValueError, match=str(value) if isinstance(value, str) and len(value) > 1 else name):

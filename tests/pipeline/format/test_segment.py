@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldtrail.format import frames, segment
+from coldtrail.format import frames, ids, segment
 from coldtrail.format.frames import Compressor, Frame, FrameError
 from coldtrail.format.index import RecordIndex, Row
 from coldtrail.format.segment import BLOCK_BYTES, BlockHashes, Footer, SegmentMeta, close, prefix_hash, read_footer
@@ -77,10 +77,12 @@ FILE, DATA = made()
 def told(footer: Footer, source: Source) -> tuple[object, ...]:
     """All that a segment says of itself."""
     index = footer.index(source)
-    return footer.data, footer.meta, list(index.rows()), index.base_ms, index.start
+    table = footer.ids(source)
+    known = table is None or all(ids.count(table, each) for each in index.id_hashes)
+    return footer.data, footer.meta, list(index.rows()), index.base_ms, index.start, known
 
 
-WHOLE = (tuple(DATA), META, list(index_of(100).rows()), 1_700_000_000_000, START)
+WHOLE = (tuple(DATA), META, list(index_of(100).rows()), 1_700_000_000_000, START, True)
 
 
 # ---- what it says of itself -------------------------------------------------------------------------------------------
@@ -91,15 +93,16 @@ def test_what_a_segment_says_of_itself_is_read_back() -> None:
 
 
 def test_the_bytes_lie_as_the_format_page_says() -> None:
-    """Data frames, the record index, the metadata, the seek table."""
+    """Data frames, the record index, its ids, the metadata, the seek table."""
     listed = list(frames.walk(Source(FILE)))
     assert listed[:3] == DATA
     tags = [FILE[frame.offset : frame.offset + 4] + FILE[frame.offset + 8 : frame.offset + 12] for frame in listed[3:]]
-    assert tags[:2] == [b"\x50\x2a\x4d\x18CTix", b"\x50\x2a\x4d\x18CTmd"]
-    assert tags[2][:4] == b"\x5e\x2a\x4d\x18"
-    assert len(listed) == 6
-    index, meta = (FILE[frame.offset + 12 : frame.end] for frame in listed[3:5])
+    assert tags[:3] == [b"\x50\x2a\x4d\x18CTix", b"\x50\x2a\x4d\x18CTid", b"\x50\x2a\x4d\x18CTmd"]
+    assert tags[3][:4] == b"\x5e\x2a\x4d\x18"
+    assert len(listed) == 7
+    index, known, meta = (FILE[frame.offset + 12 : frame.end] for frame in listed[3:6])
     assert frames.decode(index) == index_of(100).encode()
+    assert frames.decode(known) == ids.pack(index_of(100).id_hashes)
     assert json.loads(frames.decode(meta)) == {**META.to_json(), "blocks": list(META.blocks)}
 
 
@@ -116,7 +119,7 @@ def test_every_field_of_the_metadata_is_kept(dense: bool, rows: int) -> None:
 def test_an_index_larger_than_a_frame_may_be_is_kept_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "PLAIN_MAX_BYTES", 1_000)
     data = close([], replace(META, end=START), index_of(300))
-    (index_frame, _, _) = frames.walk(Source(data))
+    (index_frame, *_) = frames.walk(Source(data))
     inner = data[index_frame.offset + 12 : index_frame.end]
     assert len(list(frames.walk(Source(inner)))) == 1 + len(index_of(300).encode()) // 1_000
     assert list(read_footer(Source(data)).index(Source(data)).rows()) == list(index_of(300).rows())
@@ -136,7 +139,7 @@ def test_stock_zstd_prints_exactly_the_plain_bytes() -> None:
 
 # ---- damage -----------------------------------------------------------------------------------------------------------
 
-_, _, _, INDEX_FRAME, META_FRAME, TABLE_FRAME = frames.walk(Source(FILE))
+_, _, _, INDEX_FRAME, IDS_FRAME, META_FRAME, TABLE_FRAME = frames.walk(Source(FILE))
 
 
 def refused(data: bytes) -> FrameError | None:
@@ -144,6 +147,7 @@ def refused(data: bytes) -> FrameError | None:
     try:
         footer = read_footer(Source(data))
         footer.index(Source(data))
+        footer.ids(Source(data))
     except FrameError as error:
         return error
     return None
@@ -153,6 +157,8 @@ REGIONS = {
     "the index's head": (INDEX_FRAME.offset, 8, 0),
     "the index's tag": (INDEX_FRAME.offset + 8, 4, 0),
     "the index": (INDEX_FRAME.offset + 12, INDEX_FRAME.length - 12, INDEX_FRAME.offset),
+    "the ids' tag": (IDS_FRAME.offset + 8, 4, 0),
+    "the ids": (IDS_FRAME.offset + 12, IDS_FRAME.length - 12, IDS_FRAME.offset),
     "the metadata's tag": (META_FRAME.offset + 8, 4, 0),
     "the metadata": (META_FRAME.offset + 12, META_FRAME.length - 12, META_FRAME.offset),
     "the seek table": (TABLE_FRAME.offset, TABLE_FRAME.length, 0),

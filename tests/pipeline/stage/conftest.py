@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stage.places import CodexWorld, FolderWorld
+from pipeline.stage.places import CodexWorld, FolderWorld, Place
 from world_of import Lines, World
 
 
@@ -33,6 +33,15 @@ def codex(tmp_path: Path) -> CodexWorld:
 def mine(tmp_path: Path) -> FolderWorld:
     """An agent of the user's own has been here."""
     return FolderWorld(tmp_path)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """An agent has been here, and coldtrail."""
+    made = Place(tmp_path)
+    made.target.parent.mkdir(parents=True)
+    made.home.mkdir()
+    return made
 
 
 @pytest.fixture(autouse=True)

@@ -22,12 +22,14 @@ from coldtrail.catalog import SessionRow
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
 from coldtrail.model import instant_text
+from coldtrail.stage.placing import unnamed
 from coldtrail.stage.restore import Passed, Restored, Wish, carry_out, plan_restore
 from coldtrail.stage.scan import Scanner, Tally
 from world_of import World, metas
 
 THREAD = "019dc0d3-6b22-7052-b168-4487a38e0f4d"
 DAY_MS = 86_400_000
+MTIME_NS = 1_700_000_000_123_456_789
 
 
 @dataclass(slots=True)
@@ -75,6 +77,34 @@ class FolderWorld(World):
     @property
     def sources(self) -> list[Source]:
         return [Source("mine", agent("jsonl"), self.root)]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An agent's root and coldtrail's home, side by side."""
+
+    folder: Path
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "agent"
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "trail"
+
+    @property
+    def target(self) -> Path:
+        return self.root / "projects" / "-p" / "log.jsonl"
+
+    def files(self) -> dict[str, bytes]:
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in sorted(self.folder.rglob("*")) if path.is_file()}
+
+    def put(self, data: bytes = b"ours", *, overwrite: bool = False) -> None:
+        with unnamed(self.target, self.root, self.home, overwrite=overwrite) as file:
+            file.write(data)
+            file.finish(0o640, MTIME_NS)
+            file.place(overwrite=overwrite)
 
 
 def look(world: World, *paths: Path) -> Tally:

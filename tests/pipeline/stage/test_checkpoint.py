@@ -11,13 +11,13 @@ import pytest
 
 from coldtrail import checkpoints
 from coldtrail.catalog import changed
-from coldtrail.format.checkpoint import Checkpoint
 from coldtrail.home import Home
 from coldtrail.model import EventType, Position
 from coldtrail.recover import Selection, StreamReader
 from coldtrail.stage import checkpoint
 from coldtrail.stage.checkpoint import Policy, advance, due
 from coldtrail.stage.rebuild import differences, rebuild
+from coldtrail.state import VERSION
 from pipeline.recovering import OFTEN, EventWorld, checkpointed, file_of, held, places, recovered, replayed
 from pipeline.stage.places import flip_bit, sealed_files, the_stream
 from world_of import compact, small_sizes
@@ -185,7 +185,7 @@ def test_each_names_the_bytes_that_it_stands_behind(mine: EventWorld) -> None:
             blocks = BlockHashes()
             blocks.feed(data[: each.offset])
             assert each.prefix_sha256 == prefix_hash(blocks.digests())
-            assert (each.stream, each.generation, each.version) == (meta.stream, 0, 1)
+            assert (each.stream, each.generation, each.version) == (meta.stream, 0, VERSION)
 
 
 def test_sealed_segments_carry_theirs_and_merged_ones_too(mine: EventWorld) -> None:
@@ -288,7 +288,7 @@ def test_those_of_another_fold_are_made_again_in_sealed_segments_too(mine: Event
         assert "version 0" in found.notes[0]
         assert f"so are {count - 1} before it" in found.notes[0]
         assert checkpointed(home) == count
-        assert [each.version for each in held(home, meta)] == [1] * count
+        assert [each.version for each in held(home, meta)] == [VERSION] * count
         assert recovered(home, meta).checkpoint is not None
         assert recovered(home, meta).notes == []
         assert list(due(home, OFTEN)) == []
@@ -296,7 +296,7 @@ def test_those_of_another_fold_are_made_again_in_sealed_segments_too(mine: Event
         compact(home, cold=True)
         assert len(sealed_files(mine)) == 1
         assert not file_of(home, meta).exists()
-        assert [each.version for each in held(home, meta)] == [1] * count
+        assert [each.version for each in held(home, meta)] == [VERSION] * count
 
 
 def test_one_that_does_not_hold_is_replaced_and_what_stands_behind_it(mine: EventWorld) -> None:
@@ -335,18 +335,6 @@ def test_behind_damage_to_our_copy_none_is_made(mine: EventWorld) -> None:
     with mine.open() as home:
         assert checkpointed(home) == 0
         assert list(due(home, OFTEN)) == []
-
-
-def test_a_state_too_large_for_a_checkpoint_has_none_and_is_recovered_all_the_same(
-    mine: EventWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def too_large(_: Checkpoint) -> bytes:
-        raise ValueError("too large")
-
-    with captured(mine, mine.turns(60)) as home:
-        monkeypatch.setattr(Checkpoint, "encode", too_large)
-        assert checkpointed(home) == 0
-        assert recovered(home, the_stream(home)).checkpoint is None
 
 
 def test_only_logs_have_checkpoints(mine: EventWorld) -> None:

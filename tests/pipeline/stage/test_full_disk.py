@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from coldtrail.catalog import Catalog
 from coldtrail.errors import StoreFullError
 from coldtrail.layout import TEMP_PREFIX
 from coldtrail.stage.restore import Passed
 from coldtrail.stage.scan import Scanner
 from pipeline.stage.places import put_back, run_with_mounts, the_session, the_stream
-from world_of import Lines, World, assert_sound, chain_bytes, compact, metas
+from world_of import Lines, World, assert_sound, chain_bytes, compact, generation_bytes, metas
 
 Fill = Callable[[int], None]
 
@@ -119,11 +120,13 @@ def test_a_restore_puts_nothing_half_there(world: World, lines: Lines, full: Fil
     world.scan()
     with world.open() as home:
         full(number)
-        (done,) = put_back(home)
+        failed = put_back(home)
         monkeypatch.undo()
-        assert isinstance(done, Passed)
-        assert done.failed
-        assert "no space" in done.why
+        assert world.main() in [done.path for done in failed]
+        for done in failed:
+            assert isinstance(done, Passed)
+            assert done.failed
+            assert "no space" in done.why
         assert not list((world.root / "projects").rglob("*.*"))
         put_back(home)
     assert world.main().read_bytes() == data
@@ -143,12 +146,30 @@ def test_a_catalog_that_cannot_grow_is_a_full_disk_too(world: World, lines: Line
         home.catalog._db.execute(f"PRAGMA max_page_count = {1 << 20}")
         scanner.scan(world.sources)
         assert len(home.catalog.sessions()) == 101
+        assert len(list(home.store.streams())) == 101, "no file is two streams"
         assert_sound(home)
+
+
+def test_a_log_that_the_catalog_had_no_space_for_is_not_two_streams_later(
+    world: World, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(catalog: Catalog, row: object) -> None:
+        raise StoreFullError(world.layout.catalog)
+
+    world.write(world.main(), lines.some(3))
+    with monkeypatch.context() as patched:
+        patched.setattr(Catalog, "put", full)
+        with pytest.raises(StoreFullError):
+            world.scan()
+    world.scan()
+    with world.open() as home:
+        assert [generation_bytes(home, meta, 0) for meta in metas(home)] == [world.main().read_bytes()]
 
 
 _ON_A_SMALL_DISK = """
 import os, subprocess, sys
 from pathlib import Path
+from coldtrail.catalog import Catalog
 from coldtrail.errors import StoreFullError
 from world_of import Lines, World, assert_sound, chain_bytes, metas
 world = World(Path(sys.argv[1]))
@@ -169,7 +190,7 @@ for size in ("1m", "1500k", "2m", "40m"):
 assert world.live() == live
 with world.open() as home:
     assert {Path(meta.path): chain_bytes(home, meta) for meta in metas(home)} == live
-    assert len(home.catalog.sessions()) == len(live)
+    assert len(home.catalog.sessions()) == len(list(home.store.streams())) == len(live)
     assert_sound(home)
 print(stopped, [path.name for path in disk.rglob(".tmp-*")])
 """
@@ -183,6 +204,7 @@ def test_on_a_real_disk_that_is_full_capture_stops_and_goes_on_with_the_space(tm
 _ON_A_FULL_DISK = """
 import subprocess, sys
 from pathlib import Path
+from coldtrail.catalog import Catalog
 from coldtrail.errors import StoreFullError
 from world_of import Lines, World
 world = World(Path(sys.argv[1]))

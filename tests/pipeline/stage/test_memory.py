@@ -85,11 +85,19 @@ def one_endless_line(path: Path, size: int) -> None:
             file.write(os.urandom(1 << 19).hex().encode())
 
 
+def shortest_lines(path: Path, count: int) -> None:
+    """A log of lines of 1 to 3 bytes: each is a record, and all that is noted of one is longer than itself."""
+    with path.open("wb") as file:
+        for _ in range(count // 4_000):
+            file.write(b"1\n\n22\n{}\n" * 1_000)
+
+
 LOGS = [
     pytest.param(lambda path: long_lines(path, 48, 1 << 20), id="48 lines of 1 MB"),
     pytest.param(lambda path: one_endless_line(path, 40 << 20), id="a line of 40 MB"),
     pytest.param(lambda path: long_lines(path, 1_000, 1 << 20), id="1000 lines of 1 MB", marks=pytest.mark.bench),
     pytest.param(lambda path: one_endless_line(path, 300 << 20), id="a line of 300 MB", marks=pytest.mark.bench),
+    pytest.param(lambda path: shortest_lines(path, 2_400_000), id="2.4 million lines of 1 to 3 bytes", marks=pytest.mark.bench),
     pytest.param(lambda path: long_lines(path, 6, 15 << 20), id="lines as long as are parsed", marks=pytest.mark.bench),
 ]
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,44 +15,7 @@ from coldtrail import durable
 from coldtrail.errors import RefusedError, StoreFullError
 from coldtrail.layout import TEMP_PREFIX
 from coldtrail.stage.placing import Unnamed, unnamed
-
-MTIME_NS = 1_700_000_000_123_456_789
-
-
-@dataclass(frozen=True)
-class Place:
-    """An agent's root and coldtrail's home, side by side."""
-
-    folder: Path
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "agent"
-
-    @property
-    def home(self) -> Path:
-        return self.folder / "trail"
-
-    @property
-    def target(self) -> Path:
-        return self.root / "projects" / "-p" / "log.jsonl"
-
-    def files(self) -> dict[str, bytes]:
-        return {str(path.relative_to(self.folder)): path.read_bytes() for path in sorted(self.folder.rglob("*")) if path.is_file()}
-
-    def put(self, data: bytes = b"ours", *, overwrite: bool = False) -> None:
-        with unnamed(self.target, self.root, self.home, overwrite=overwrite) as file:
-            file.write(data)
-            file.finish(0o640, MTIME_NS)
-            file.place(overwrite=overwrite)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    made = Place(tmp_path)
-    made.target.parent.mkdir(parents=True)
-    made.home.mkdir()
-    return made
+from pipeline.stage.places import MTIME_NS, Place
 
 
 def without_tmpfile(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
@@ -152,6 +114,38 @@ def test_a_file_to_overwrite_with_is_named_in_our_home_until_then(place: Place) 
     assert place.files() == {"agent/projects/-p/log.jsonl": b"theirs"}
 
 
+@both_ways
+def test_folders_made_for_a_file_that_is_not_placed_go_with_it_and_no_other(place: Place) -> None:
+    place.target.parent.rmdir()
+    place.target.parent.parent.rmdir()
+    with pytest.raises(Stopped), unnamed(place.target, place.root, place.home):
+        raise Stopped
+    assert list(place.root.iterdir()) == []
+    with pytest.raises(Stopped), unnamed(place.target, place.root, place.home):
+        stop_at("in use", place.target.parent.parent)
+    assert [path.name for path in place.root.rglob("*")] == ["projects", "somebody's"], "what is in use stays"
+    with pytest.raises(Stopped), unnamed(place.target.parent.parent / "log", place.root, place.home):
+        raise Stopped
+    assert place.target.parent.parent.is_dir(), "it was there before"
+
+
+@pytest.mark.parametrize("fails", [1, 2, 3])
+def test_folders_go_too_where_not_all_could_be_made(place: Place, monkeypatch: pytest.MonkeyPatch, fails: int) -> None:
+    mkdir, count = os.mkdir, 0
+
+    def full(path: Path, mode: int) -> None:
+        nonlocal count
+        count += 1
+        if count == fails:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", full)
+    with pytest.raises(StoreFullError), unnamed(place.root / "a" / "b" / "c" / "log", place.root, place.home):
+        raise AssertionError("it began")
+    assert [path.name for path in place.root.iterdir()] == ["projects"]
+
+
 class Stopped(BaseException):
     """Whatever may end the work."""
 
@@ -167,10 +161,12 @@ def test_a_file_that_is_not_placed_is_gone_without_a_trace(place: Place, after: 
     assert open_files() == before
 
 
-def stop_at(after: str, file: Unnamed) -> None:
-    if after != "opened":
+def stop_at(after: str, file: Unnamed | Path) -> None:
+    if isinstance(file, Path):
+        (file / "somebody's").mkdir()
+    elif after != "opened":
         file.write(b"ours")
-    if after == "finished":
+    if after == "finished" and isinstance(file, Unnamed):
         file.finish(0o600, MTIME_NS)
     raise Stopped
 

@@ -12,10 +12,10 @@ import pytest
 
 from coldtrail import Session
 from coldtrail.home import Home
-from coldtrail.stage.pin import set_pin
 from coldtrail.stage.rebuild import differences, rebuild
 from coldtrail.stage.restore import Wish
 from coldtrail.stage.scan import Scanner
+from coldtrail.stage.wish import set_pin
 from pipeline.stage.places import DAY_MS, put_back, the_session
 from world_of import Lines, World, compact
 

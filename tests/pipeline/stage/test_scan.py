@@ -14,7 +14,7 @@ import pytest
 from coldtrail.agents import agent
 from coldtrail.agents.claude_code import ClaudeCode
 from coldtrail.agents.walk import Candidate, Source
-from coldtrail.catalog import WAIT_MAX_MS
+from coldtrail.catalog import WAIT_MAX_MS, StreamRow
 from coldtrail.stage.capture import Capture, Taken
 from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.scan import BACK_OFF_MS, Scanner
@@ -72,7 +72,7 @@ def test_one_file_of_250_that_breaks_the_parser_and_one_that_cannot_be_read_hold
     tally = world.scan()
     assert (tally.found, tally.captured, tally.failed) == (250, 248, 2)
     unread = "captured, but its records cannot be read (MemoryError)"
-    assert faults(world) == {poison: f"{poison}: {unread}", closed: f"{closed}: Permission denied"}
+    assert faults(world) == {poison: unread, closed: "Permission denied"}
     with world.open() as home:
         assert {path.stem for path in paths} <= {row.id for row in home.catalog.sessions()}
         assert chain_bytes(home, the_stream(home, poison)) == poison.read_bytes(), "what does not parse is held all the same"
@@ -108,6 +108,20 @@ def test_what_fails_is_tried_again_with_longer_and_longer_waits_but_always_again
     assert faults(world) == {}
 
 
+def test_who_asks_for_a_whole_pass_need_not_wait_for_the_next_try(
+    world: World, lines: Lines, unreadable: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `run --once` does, once somebody has mended the rights."""
+    world.write(world.main(), lines.some(2))
+    unreadable(world.main())
+    assert world.scan().failed == 1
+    monkeypatch.undo()
+    assert world.scan().captured == 0
+    with world.open() as home:
+        assert Scanner(home).scan(world.sources, whole=True).captured == 1
+    assert faults(world) == {}
+
+
 def test_a_fault_noted_by_a_clock_that_was_far_ahead_does_not_keep_a_file_waiting(
     world: World, lines: Lines, unreadable: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,9 +138,10 @@ def test_a_fault_is_over_when_its_folder_can_be_read_again(world: World, lines: 
     world.write(world.main(), lines.some(2))
     loop = world.root / "projects" / "loop"
     loop.symlink_to("loop")
-    assert (world.scan().captured, list(faults(world))) == (1, [loop])
+    tally = world.scan()
+    assert (tally.captured, tally.unreadable, list(faults(world))) == (1, 1, [loop])
     loop.unlink()
-    world.scan()
+    assert world.scan().unreadable == 0
     assert faults(world) == {}
 
 
@@ -276,13 +291,13 @@ def test_the_files_that_their_agent_will_soon_delete_come_first_then_the_newest(
         moment = (world.clock.now_ms - age * DAY_MS) // 1000
         os.utime(world.main("-p", name), (moment, moment))
     order: list[str] = []
-    take = Capture.take
+    first = Capture.first
 
-    def noted(self: Capture, found: Candidate, *, whole: bool = False) -> Taken:
+    def noted(self: Capture, row: StreamRow, found: Candidate, *, whole: bool) -> Taken:
         order.append(found.path.stem)
-        return take(self, found, whole=whole)
+        return first(self, row, found, whole=whole)
 
-    monkeypatch.setattr(Capture, "take", noted)
+    monkeypatch.setattr(Capture, "first", noted)
     world.scan()
     assert order == ["more-urgent", "urgent", "new", "day", "week"]
 

@@ -30,13 +30,13 @@ def cut(count: int) -> Callable[[Path], None]:
 
 
 def halved(path: Path) -> None:
-    """Half of it is missing."""
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    """Of the data half is missing, and all that is behind it."""
+    path.write_bytes(path.read_bytes()[: path.read_bytes().index(b"\x50\x2a\x4d\x18") // 2])
 
 
 def bit_flipped(path: Path) -> None:
     """One bit in the middle of the data is another."""
-    flip_bit(path, path.stat().st_size // 2)
+    flip_bit(path, path.read_bytes().index(b"\x50\x2a\x4d\x18") // 2)
 
 
 def first_bit_flipped(path: Path) -> None:

@@ -59,7 +59,7 @@ class Log:
     def frozen(self, state: State, count: int) -> State:
         """A state after `count` records, as it comes back out of its checkpoint."""
         ref = self.records[count - 1][0]
-        packed = freeze(state, "5d0c6a1f3b2e4987", ref.generation, ref.offset + ref.length, "0" * 64).encode()
+        packed = freeze(state, "5d0c6a1f3b2e4987", ref.generation, ref.offset + ref.length, "0" * 64, "0" * 64).encode()
         return thaw(Checkpoint.decode(packed), self.agent.ids, self.run, self.at)
 
 

@@ -197,72 +197,33 @@ def test_a_call_written_twice_is_not_pending_again_once_it_is_done() -> None:
     assert list(claude(line("a", None), call, call).pending) == ["t1"]
 
 
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_call_written_again_when_it_is_no_longer_live_is_one_call(timed: bool) -> None:
+    """Behind a compaction, or on a branch that was left."""
+    thought = {"type": "thinking", "thinking": "hm"}
+    use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
+    call, result = line("b", "a", kind="assistant", content=[thought, use]), gave("c", "b", "t1")
+    for between in ([boundary("x", "c"), summary("s", "x"), line("d", "s")], [line("d", "a")]):
+        lines = [line("a", None), call, result, *between, call, result, called("e", "d", "t2"), call]
+        if timed:  # a line that is written again keeps its time
+            named = {id(each): n for n, each in reversed(list(enumerate(lines)))}
+            lines = [{**each, "timestamp": f"2026-01-01T00:00:{named[id(each)]:02d}Z"} for each in lines]
+        state = claude(*lines)
+        assert (list(state.pending), state.completed.count, state.decisions.count) == (["t2"], 1, 1)
+        assert state.completed == claude(*lines[:3]).completed
+
+
 def test_what_was_thought_counts_once_where_the_line_is_written_twice() -> None:
     thought = line("b", "a", kind="assistant", content=[{"type": "thinking", "thinking": "hm"}])
     assert claude(line("a", None), thought, thought).decisions == claude(line("a", None), thought).decisions
 
 
-# --- order ---
-
-
-def test_a_child_that_comes_before_its_parent_ends_as_in_order() -> None:
-    lines = [line("a", None), line("b", "a"), line("c", "b"), line("d", "c")]
-    for order in itertools.permutations(range(1, 4)):
-        state = claude(lines[0], *(lines[at] for at in order))
-        assert said(state) == ["a", "b", "c", "d"], order
-        assert state.loose == 0, order
-
-
-def test_two_children_that_come_before_their_parent_end_as_in_order() -> None:
-    lines = [line("a", None), line("b", "a"), line("c", "b"), line("d", "b")]
-    assert said(claude(*lines)) == ["a", "b", "d"]
-    assert said(claude(lines[0], lines[2], lines[3], lines[1])) == ["a", "b", "d"]
-
-
-def test_a_boundary_that_comes_before_what_it_closed_ends_as_in_order() -> None:
-    lines = [line("a", None), line("b", "a"), boundary("x", "b"), summary("s", "x"), line("c", "s")]
-    for order in ((0, 2, 1, 3, 4), (0, 2, 3, 1, 4), (0, 2, 3, 4, 1)):
-        state = claude(*(lines[at] for at in order))
-        assert said(state) == ["s", "c"], order
-        assert state.loose == 0, order
-
-
-@pytest.mark.parametrize("count", [4, 5])
-def test_a_path_ends_as_in_order_in_whatever_order_it_comes(count: int) -> None:
-    lines = [line(f"n{n}", f"n{n - 1}" if n else None) for n in range(count)]
-    for order in itertools.permutations(range(count)):
-        state = claude(*(lines[at] for at in order))
-        assert said(state) == [f"n{n}" for n in range(count)], order
-        assert (state.loose, state.left) == (0, []), order
-
-
-def test_a_late_parent_of_what_was_left_behind_does_not_take_it_up_again() -> None:
-    state = claude(line("a", None), line("c", "b"), line("d", "a"), line("b", "a"), line("e", "d"))
-    assert said(state) == ["a", "d", "e"]
-    assert state.loose == 0
-
-
-@st.composite
-def late_parents(draw: st.DrawFn) -> tuple[list[Line], list[Line]]:
-    """A log of a growing tree; and the same with a line behind its first child, right before which it stands in the other."""
-    count = draw(st.integers(3, 14))
-    lines = [line("n0", None)]
-    for n in range(1, count):
-        parent = draw(st.integers(max(0, n - 4), n - 1))
-        silent = draw(st.booleans())
-        lines.append(hook(f"n{n}", f"n{parent}") if silent else line(f"n{n}", f"n{parent}"))
-    at = draw(st.integers(1, count - 1))
-    moved = lines.pop(at)
-    child = next((place for place, each in enumerate(lines) if each["parentUuid"] == moved["uuid"]), len(lines))
-    later = min(child + draw(st.integers(0, 4)), len(lines))
-    return [*lines[:child], moved, *lines[child:]], [*lines[:later], moved, *lines[later:]]
-
-
-@given(late_parents())
-def test_any_parent_that_comes_late_ends_as_in_order(logs: tuple[list[Line], list[Line]]) -> None:
-    in_order, late = (state_of(CLAUDE, lines) for lines in logs)
-    assert said(late) == said(in_order)
-    assert late.loose == in_order.loose == 0
+def test_who_takes_up_a_branch_older_than_a_compaction_that_keeps_some_has_the_conversation_as_it_was() -> None:
+    """What it kept is on that branch's way too, and is not behind its summary there."""
+    lines = (line("a", None), line("b", "a"), line("o", "b"), line("c", "b"))
+    kept = (boundary("x", "c", preservedMessages={"uuids": ["b", "c"]}), summary("s", "x"))
+    assert said(claude(*lines, *kept)) == ["s", "b", "c"]
+    assert said(claude(*lines, *kept, line("d", "o"))) == ["a", "b", "o", "d"]
 
 
 @st.composite
@@ -332,6 +293,6 @@ def test_a_straight_log_never_looks_back() -> None:
     lines = [line("n0", None)]
     for n in range(1, 200):
         lines += [called(f"n{n}", f"{'r' if n > 1 else 'n'}{n - 1}", f"t{n}"), gave(f"r{n}", f"n{n}", f"t{n}")]
-    log = Log(CLAUDE, lines)
+    log = Log(CLAUDE, [each | {"timestamp": f"2026-01-01T00:{n // 60:02d}:{n % 60:02d}Z"} for n, each in enumerate(lines)])
     log.fold()
     assert log.looked == 0

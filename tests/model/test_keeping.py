@@ -1,0 +1,27 @@
+"""Random games of retention: nothing that must be kept is ever lost, what goes is what the plan said, and twice is once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from model.keeping import Game
+from world_of import small_sizes
+
+SEEDS = int(os.environ.get("COLDTRAIL_MODEL_SEEDS") or 30)
+TURNS = 40
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_must_be_held_is_held_and_what_goes_is_what_the_plan_said(seed: int, tmp_path: Path) -> None:
+    with small_sizes():
+        game = Game(tmp_path, seed)
+        try:
+            game.play(TURNS)
+        except BaseException as error:
+            error.add_note(f"seed {seed}, moves: {', '.join(game.moves)}")
+            raise
+        finally:
+            game.close()
