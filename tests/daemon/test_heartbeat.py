@@ -60,7 +60,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def thread() -> Iterator[Callable[[Callable[[], None]], threading.Event]]:
+def thread(world: World) -> Iterator[Callable[[Callable[[], None]], threading.Event]]:
     """Starts a thread that does something once and then stands still; it ends with the test."""
     ends = threading.Event()
     threads: list[threading.Thread] = []
@@ -76,6 +76,7 @@ def thread() -> Iterator[Callable[[Callable[[], None]], threading.Event]]:
         threads.append(threading.Thread(target=body))
         threads[-1].start()
         done.wait()
+        world.heartbeat.stuck()  # whatever it has computed between its beat and its standing still is no sign of life any more
         return done
 
     yield start

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from coldtrail import sums
 from coldtrail.agents.walk import Candidate, Source, at_path, walk
 from coldtrail.catalog import StreamRow, changed
 from coldtrail.errors import ColdtrailError, StoreFullError
@@ -118,15 +119,17 @@ class Scanner:
 
     def _take_all(self, todo: Iterable[Candidate], tally: Tally, *, whole: bool) -> None:
         """Capture files in this order; those that nobody has met, and that are small, some hundreds together."""
+        wrong = {fault.place for fault in self._home.catalog.faults()}  # of a file nobody else notes one meanwhile
         try:
             for found in todo:
-                if self._home.catalog.fault(os.fsencode(found.path)) is None and self._firsts.stage(found, whole=whole):
+                place = os.fsencode(found.path)
+                if not (place in wrong or sums.has_path(self._home.catalog, place)) and self._firsts.stage(found, whole=whole):
                     tally.looked += 1
                     if self._firsts.is_full:
                         self._publish(tally)
                 else:
                     self._publish(tally)  # its kin are to be known before it is asked to which session it belongs
-                    self._take(found, tally, whole=whole)
+                    self._take(found, tally, whole=whole, may_be_wrong=place in wrong)
             self._publish(tally)
         except BaseException:
             self._firsts.clear()  # what was staged is taken by the next pass
@@ -145,11 +148,11 @@ class Scanner:
             tally.later.append(found.path)
         self._progress(tally)
 
-    def _take(self, found: Candidate, tally: Tally, *, whole: bool) -> None:
+    def _take(self, found: Candidate, tally: Tally, *, whole: bool, may_be_wrong: bool = True) -> None:
         """Capture one file; what goes wrong with it stays its own."""
         place = os.fsencode(found.path)
         tally.looked += 1
-        fault = self._home.catalog.fault(place)
+        fault = self._home.catalog.fault(place) if may_be_wrong else None
         if fault is not None and not whole and fault.waits(self._home.now_ms()):  # who asks for all of it asks now
             return
         try:
