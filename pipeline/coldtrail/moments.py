@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from coldtrail.errors import UsageError
 from coldtrail.model import Position
@@ -13,6 +13,7 @@ from coldtrail.units import parse_span
 _SPAN = re.compile(r"\d+(ms|s|m|h|d|w|y)")
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 _NUMBER = re.compile(r"#(\d+)")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ def _instant_ms(text: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"{text}: not a time ({error})", hint="write it as 2026-01-31T12:00:00Z") from error
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return round(found.timestamp() * 1000)
+    since = (found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH
+    return (since + timedelta(microseconds=500)) // timedelta(milliseconds=1)  # a float has no milliseconds left far from 1970
 
 
 def _span_ms(text: str) -> int:
