@@ -260,9 +260,9 @@ class Catalog:
         """The streams whose file changed without growing, and is there."""
         return [row for row in self._rows(StreamRow, "check_due = ?", 1) if row.gone_ms is None]
 
-    def streams_if(self, condition: str, value: int) -> list[StreamRow]:
+    def streams_if(self, condition: str, *values: int) -> list[StreamRow]:
         """The streams for which a condition of `sums` holds."""
-        return self._rows(StreamRow, condition, value)
+        return self._rows(StreamRow, condition, *values)
 
     def is_empty(self) -> bool:
         """Whether it knows no stream at all, nor of any that was removed."""

@@ -16,9 +16,9 @@ _STREAMS = """
            MIN(CASE WHEN is_log AND gone_ms IS NULL AND held < size THEN mtime_ns END)
     FROM streams GROUP BY source"""
 
-_UNSETTLED = """rolled = 1 OR (settled = 0 AND grew_ms <= ?1 AND NOT EXISTS (
-    SELECT 1 FROM sessions WHERE key = streams.session AND MAX(COALESCE(last_ms, 0), grew_ms) > ?1))"""
-_LONG = "is_log = 1 AND pending >= ?1"
+_UNSETTLED = """rolled = 1 OR (settled = 0 AND grew_ms <= ? AND NOT EXISTS (
+    SELECT 1 FROM sessions WHERE key = streams.session AND MAX(COALESCE(last_ms, 0), grew_ms) > ?))"""
+_LONG = "is_log = 1 AND pending >= ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def sources(catalog: Catalog) -> list[SourceSums]:
 
 def unsettled(catalog: Catalog, before_ms: int) -> list[StreamRow]:
     """The streams that compaction has work in: part of them has stopped growing, or nothing of their session moved after `before_ms`."""
-    return catalog.streams_if(_UNSETTLED, before_ms)
+    return catalog.streams_if(_UNSETTLED, before_ms, before_ms)
 
 
 def long_logs(catalog: Catalog, least_bytes: int) -> list[StreamRow]:
