@@ -50,7 +50,7 @@ class World:
         """Run a job now; gives what it says it has done."""
         before = self.job(name).last.success_ms
         self.schedule.run_now(name)
-        until(lambda: self.job(name).last.success_ms not in (None, before))
+        until(lambda: self.job(name).last.success_ms not in (None, before), 3 * DEADLINE_S)  # beyond LOOK_EVERY_S of the schedule
         return self.job(name).last.said
 
 
