@@ -21,7 +21,6 @@ from coldtraild.runs import Runs
 from coldtraild.schedule import PostponedError, Schedule
 
 COMPACT_EVERY_S = 60.0
-RETAIN_EVERY_S = 24 * 3_600.0
 RECLAIM_EVERY_S = 300.0
 REMOVE_FIRST_S = 60.0  # whoever has just installed a config may want to think again
 CLOCK_EVERY_S = 300.0
@@ -53,7 +52,7 @@ class Chores:
         """Put every job on the schedule."""
         every = self._schedule.every
         every("compact", COMPACT_EVERY_S, self._compact, first_after_s=1.0, apart=True)
-        every("retain", RETAIN_EVERY_S, self._retain, first_after_s=REMOVE_FIRST_S, jitter_s=_JITTER_S, kept=True)
+        every("retain", keeping.RETAIN_EVERY_S, self._retain, first_after_s=REMOVE_FIRST_S, jitter_s=_JITTER_S, kept=True)
         every("reclaim", RECLAIM_EVERY_S, self._reclaim, first_after_s=REMOVE_FIRST_S)
         every("clock", CLOCK_EVERY_S, self._clock, first_after_s=0.0)
         every("drill", DRILL_EVERY_S, self._drill, first_after_s=DRILL_FIRST_S, jitter_s=_JITTER_S, kept=True, apart=True)

@@ -6,7 +6,6 @@ The document is JSON; times are milliseconds since 1970 UTC in keys that end in 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -53,16 +52,7 @@ def freshness(*, there: bool, looked: bool, lag_s: float) -> str:
 
 def write(path: Path, document: Document) -> None:
     """Replace the file at once and whole, 0600; it is not worth a sync. OSError."""
-    temp = durable.temp_beside(path)
-    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, durable.FILE_MODE)
-    try:
-        durable.write_all(fd, json.dumps(document, indent=1).encode() + b"\n", temp)
-    except BaseException:
-        temp.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(fd)
-    os.replace(temp, path)
+    durable.replace_unsynced(path, json.dumps(document, indent=1).encode() + b"\n")
 
 
 def read(path: Path) -> dict[str, Any] | None:

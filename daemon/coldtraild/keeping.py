@@ -18,6 +18,8 @@ from coldtrail.stage.prune import carry_out
 from coldtrail.stage.reclaim import Outcome, Terms
 from coldtraild.log import NAME
 
+RETAIN_EVERY_S = 24 * 3_600.0
+
 log = logging.getLogger(NAME)
 
 

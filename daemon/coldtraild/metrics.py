@@ -6,7 +6,6 @@ a registry of the whole process and a server with threads of its own.
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -96,7 +95,7 @@ class Metrics:
         if self._server is not None:
             self._server.body = text(document).encode()
         elif isinstance(self._place, Path):
-            _replace(self._place, text(document).encode())
+            durable.replace_unsynced(self._place, text(document).encode(), READABLE_MODE)
 
     def close(self) -> None:
         """Show them no more on a port; a file stays, and its time tells how old it is."""
@@ -146,18 +145,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its base's name for it
         """Who asks is not logged."""
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Give the file new content at once and whole; it is not worth a sync."""
-    temp = durable.temp_beside(path)
-    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, READABLE_MODE)
-    try:
-        durable.write_all(fd, data, temp)
-        os.fchmod(fd, READABLE_MODE)
-    except BaseException:
-        temp.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(fd)
-    os.replace(temp, path)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
-from coldtrail import durable, sweeps
-from coldtrail.client import Settings, now_ms, open_home
+from coldtrail import sweeps
+from coldtrail.client import Settings, alone, now_ms, open_home
 from coldtrail.errors import LockedError, StoreFullError
 from coldtrail.home import Home
 from coldtrail.stage.scan import Scanner, Tally
@@ -21,7 +21,6 @@ from coldtraild.log import NAME, setup
 from coldtraild.runs import Runs
 
 LOCK_PATIENCE_S = 5.0  # `follow` and `wait_captured` hold it while they capture, `status` for a moment; a daemon for good
-RETAIN_EVERY_MS = 24 * 3_600_000
 _LOCK_WAIT_S = 0.05
 
 log = logging.getLogger(NAME)
@@ -61,7 +60,7 @@ def only_one(
 
 def _taken(found: Settings, held: ExitStack) -> bool:
     try:
-        held.enter_context(durable.locked(found.layout.daemon_lock, wait=False, note=f"{os.getpid()}\n".encode()))
+        held.enter_context(alone(found))
     except LockedError:
         return False
     return True
@@ -103,7 +102,7 @@ def _retain(home: Home, found: Settings) -> None:
     """A pass of retention, if the last one is a day ago."""
     runs, now = Runs(home.layout.schedule), home.now_ms()
     last = runs.last("retain")
-    if last.success_ms is None or not 0 <= now - last.success_ms < RETAIN_EVERY_MS:
+    if last.success_ms is None or not 0 <= now - last.success_ms < keeping.RETAIN_EVERY_S * 1000:
         keeping.retain(home, found, lambda: False)
         runs.note("retain", replace(last, start_ms=now, success_ms=home.now_ms()))
 

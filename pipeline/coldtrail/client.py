@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -90,6 +91,11 @@ def config_place(config: str | Path | None, env: Mapping[str, str], user_home: P
     if said:
         return Path(said).expanduser()
     return Path(env.get("XDG_CONFIG_HOME") or user_home / ".config") / "coldtrail" / "config.toml"
+
+
+def alone(found: Settings) -> AbstractContextManager[None]:
+    """Hold the lock of the home's one daemon, or of who does its work for a moment; LockedError where somebody else has it."""
+    return durable.locked(found.layout.daemon_lock, wait=False, note=f"{os.getpid()}\n".encode())
 
 
 def plan(home: Home, found: Settings, *, force: bool = False) -> Plan:
@@ -294,7 +300,7 @@ class Trail:
         """Do what only one at a time may do, with a home of its own; False where somebody else does."""
         try:
             with (
-                durable.locked(self.settings.layout.daemon_lock, wait=False, note=f"{os.getpid()}\n".encode()),
+                alone(self.settings),
                 open_home(self.settings) as home,
             ):
                 adopt(home)

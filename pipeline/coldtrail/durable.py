@@ -191,6 +191,21 @@ def replace(target: Path, data: bytes) -> None:
     sync_folder(target.parent)
 
 
+def replace_unsynced(target: Path, data: bytes, mode: int = FILE_MODE) -> None:
+    """The same at once and whole for what is not worth a sync, and in a folder that is there. OSError."""
+    temp = temp_beside(target)
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        write_all(fd, data, temp)
+        os.fchmod(fd, mode)
+    except BaseException:
+        temp.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(fd)
+    os.replace(temp, target)
+
+
 def publish(temp: Path, target: Path) -> None:
     """Give a finished, synced temp its final name; FileExistsError where that name is taken."""
     step("publish", target)

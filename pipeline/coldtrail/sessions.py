@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 from coldtrail.catalog import SessionRow, StreamRow
@@ -81,6 +82,24 @@ def refresh(home: Home, session: str) -> SessionRow | None:
     return row
 
 
+def by_session(streams: Iterable[StreamRow]) -> dict[str, list[StreamRow]]:
+    """Streams by the key of their session."""
+    found: dict[str, list[StreamRow]] = defaultdict(list)
+    for row in streams:
+        found[row.session].append(row)
+    return found
+
+
+def mains_of(streams: Sequence[StreamRow]) -> Sequence[StreamRow]:
+    """A session's main logs; all of its streams where no main log was ever seen."""
+    return [row for row in streams if row.role == Role.MAIN] or streams
+
+
+def is_live(streams: Sequence[StreamRow]) -> bool:
+    """Whether the agent has the session's main log still."""
+    return any(row.gone_ms is None for row in mains_of(streams))
+
+
 def describe(streams: list[StreamRow], host: str, wishes: Wishes) -> SessionRow:
     """What `ls` shows of a session of these streams, the main log first."""
     mark = wishes.mark if wishes.mark is not None and wishes.mark.holds_for(ends_of(streams)) else None  # growth lifts it
@@ -104,7 +123,7 @@ def describe(streams: list[StreamRow], host: str, wishes: Wishes) -> SessionRow:
         + sum(each.damaged for row, each in zip((r for r in streams if r.is_log), times, strict=True) if row is not logs[0]),
         bytes=sum(row.plain_bytes for row in streams),
         stored_bytes=sum(row.stored_bytes for row in streams),
-        state="expiring" if mark else "live" if any(row.gone_ms is None for row in (mains or streams)) else "gone",
+        state="expiring" if mark else "live" if is_live(streams) else "gone",
         pinned=int(wishes.pinned),
         tags=lines.dumps(list(wishes.tags)).decode(),
         paths=lines.dumps(paths).decode(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,8 +10,7 @@ from pathlib import Path, PurePosixPath
 from coldtrail.agents.walk import Source
 from coldtrail.catalog import FaultRow, SessionRow, StreamRow
 from coldtrail.home import Home
-from coldtrail.model import Role
-from coldtrail.sessions import merged
+from coldtrail.sessions import by_session, mains_of, merged
 
 ALARM_MS = 2 * 86_400_000  # what is not held so long before its agent deletes it is an alarm
 _DAY_MS = 86_400_000
@@ -72,9 +70,7 @@ class Sweep:
 
 def look(home: Home, sources: Iterable[Source]) -> Outlook:
     """The outlook as catalog and agents' settings tell it; of what could not be captured the file's own mtime is asked for."""
-    streams: dict[str, list[StreamRow]] = defaultdict(list)
-    for row in home.catalog.all_streams():
-        streams[row.session].append(row)
+    streams = by_session(home.catalog.all_streams())
     sweeps = {source.name: Sweep.of(source) for source in sources}
     faults = {fault.place: fault for fault in home.catalog.faults()}
     sessions = [row for row in home.catalog.sessions() if streams[row.key]]
@@ -87,8 +83,7 @@ def look(home: Home, sources: Iterable[Source]) -> Outlook:
 def fate(sweep: Sweep | None, streams: Sequence[StreamRow], faults: Mapping[bytes, FaultRow]) -> Fate:
     """What becomes of a session of these streams; its main log decides, for what lies beside it goes with it. Pure."""
     kept = all(row.held >= row.size and not row.check_due and row.path not in faults for row in streams)
-    mains = [row for row in streams if row.role == Role.MAIN] or list(streams)
-    dates = [_deletes_ms(sweep, row) for row in mains if row.gone_ms is None] if sweep is not None else []
+    dates = [_deletes_ms(sweep, row) for row in mains_of(streams) if row.gone_ms is None] if sweep is not None else []
     return Fate(max((each for each in dates if each is not None), default=None), kept)
 
 

@@ -15,7 +15,8 @@ import pytest
 from coldtrail.client import now_ms
 from coldtrail.errors import StoreFullError
 from coldtraild import keeping, pace
-from coldtraild.chores import DRILL_EVERY_S, RETAIN_EVERY_S, Chores
+from coldtraild.chores import DRILL_EVERY_S, Chores
+from coldtraild.keeping import RETAIN_EVERY_S
 from coldtraild.report import Known
 from coldtraild.runs import JobStatus, Last, Pause, Runs
 from coldtraild.schedule import Schedule

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from model.keeping import Game
+from model.playing import play_out
 from world_of import small_sizes
 
 SEEDS = int(os.environ.get("COLDTRAIL_MODEL_SEEDS") or 30)
@@ -17,11 +18,4 @@ TURNS = 40
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_must_be_held_is_held_and_what_goes_is_what_the_plan_said(seed: int, tmp_path: Path) -> None:
     with small_sizes():
-        game = Game(tmp_path, seed)
-        try:
-            game.play(TURNS)
-        except BaseException as error:
-            error.add_note(f"seed {seed}, moves: {', '.join(game.moves)}")
-            raise
-        finally:
-            game.close()
+        play_out(Game(tmp_path, seed), TURNS, seed)

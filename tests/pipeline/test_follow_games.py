@@ -13,6 +13,7 @@ from coldtrail.format.lines import read_line
 from coldtrail.indexer import read_record
 from coldtrail.recover import Selection, StreamReader
 from model.play import Game, Played
+from model.playing import play_out
 from pipeline.following import Stepped, nobody
 from world_of import generation_bytes, small_sizes
 
@@ -91,11 +92,4 @@ def _brief(events: list[Event]) -> list[tuple[str, str, str | None]]:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_follower_is_told_every_event_of_every_life_once_in_order(seed: int, tmp_path: Path) -> None:
     with small_sizes():
-        game = FollowedGame(tmp_path, seed)
-        try:
-            game.play(TURNS)
-        except BaseException as error:
-            error.add_note(f"seed {seed}, moves: {', '.join(game.moves)}")
-            raise
-        finally:
-            game.close()
+        play_out(FollowedGame(tmp_path, seed), TURNS, seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from coldtrail.catalog import StreamRow
 from coldtrail.errors import ColdtrailError
 from coldtrail.home import Home, new_id
 from coldtrail.layout import TEMP_PREFIX, Layout
-from coldtrail.sessions import refresh
+from coldtrail.sessions import by_session, refresh
 from coldtrail.stage import identify, prove
 from coldtrail.stage.append import AGENT_FAULTS
 from coldtrail.stage.capture import Capture, Taken
@@ -109,10 +108,7 @@ class Firsts:
         return [(found, taken) for found, taken, _ in staged]
 
     def _make_known(self, rows: list[StreamRow], known: set[str]) -> None:
-        sessions: dict[str, list[StreamRow]] = defaultdict(list)
-        for row in rows:
-            sessions[row.session].append(row)
-        for session, members in sessions.items():
+        for session, members in by_session(rows).items():
             with self._home.changing(session):
                 with self._home.catalog.transaction():
                     for row in members:

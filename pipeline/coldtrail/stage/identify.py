@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 
+from coldtrail import sums
 from coldtrail.agents.base import HEAD_BYTES, Place
 from coldtrail.agents.walk import Candidate
 from coldtrail.catalog import StreamRow, changed
@@ -43,7 +44,7 @@ def find(home: Home, found: Candidate) -> StreamRow | None:
 
 def never_met(home: Home, found: Candidate) -> tuple[Place, list[StreamRow]] | None:
     """Whose a file is that nobody has met under any name, and the known streams of that id; None for every other file."""
-    if home.catalog.stream_at(os.fsencode(found.path)) is not None:
+    if sums.has_path(home.catalog, os.fsencode(found.path)):
         return None
     place = _place(found)
     if place is None or _linked(home, found) is not None or _rests(home, found, place) or _moved(home, found, place) is not None:

@@ -13,7 +13,7 @@ from coldtrail.format.manifest import Manifest, Sealed, StreamMeta
 from coldtrail.format.segment import BlockHashes, prefix_hash
 from coldtrail.home import Home
 from coldtrail.plain import Piece, Plain
-from coldtrail.stage.verify import Verdict, segment_bytes
+from coldtrail.stage.verify import Verdict, promise, segment_bytes
 
 
 def unproven(home: Home, meta: StreamMeta, manifest: Manifest, generation: int, fd: int) -> str | None:
@@ -24,7 +24,7 @@ def unproven(home: Home, meta: StreamMeta, manifest: Manifest, generation: int, 
     if meta.stream not in {each.stream for each in manifest.streams}:
         return "the manifest does not name it yet"
     for each in meta.chain(generation):
-        promised = next((held for stream, held in manifest.sealed if (stream, held.generation) == (meta.stream, each.number)), None)
+        promised = promise(manifest, meta.stream, each.number)
         try:
             why = _unproven(home.plain(meta, each.number), promised, fd if each.number == generation else None)
         except CorruptionError as error:

@@ -13,9 +13,8 @@ from coldtrail.config import Retention
 from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.format.wishes import Act
 from coldtrail.home import Home
-from coldtrail.model import Role
 from coldtrail.retention import Candidate, Decision, Length, Mark, Plan, Verdict, decide
-from coldtrail.sessions import ends_of, parents_of, tags_of, wishes_of
+from coldtrail.sessions import by_session, ends_of, is_live, parents_of, tags_of, wishes_of
 from coldtrail.stage import expire
 
 
@@ -25,16 +24,13 @@ def plan(home: Home, policy: Retention, present: Collection[str], *, suspended: 
     `present`: the sources whose folders are there; `suspended`: why nothing may be removed by its age (see `steady`), else empty;
     `force`: mark more than a pass may.
     """
-    streams: dict[str, list[StreamRow]] = defaultdict(list)
-    for row in home.catalog.all_streams():
-        streams[row.session].append(row)
+    streams = by_session(home.catalog.all_streams())
     candidates = [_candidate(row, streams[row.key]) for row in home.catalog.sessions() if row.host == home.host]
     away = {each.source for each in candidates} - set(present)
     return decide(candidates, policy, home.now_ms(), free_bytes=_free_bytes(home), away=away, suspended=suspended, force=force)
 
 
 def _candidate(row: SessionRow, streams: list[StreamRow]) -> Candidate:
-    mains = [each for each in streams if each.role == Role.MAIN] or streams
     mark = wishes_of(row).mark
     return Candidate(
         key=row.key,
@@ -43,7 +39,7 @@ def _candidate(row: SessionRow, streams: list[StreamRow]) -> Candidate:
         source=row.source,
         project=row.project,
         tags=tags_of(row),
-        live=any(each.gone_ms is None for each in mains),
+        live=is_live(streams),
         bytes=row.stored_bytes,
         last_ms=row.last_ms,
         grew_ms=row.grew_ms,

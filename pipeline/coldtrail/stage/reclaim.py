@@ -15,7 +15,7 @@ from coldtrail.errors import ColdtrailError, LockedError, NotFoundError
 from coldtrail.format.manifest import Manifest, StreamMeta
 from coldtrail.home import Home
 from coldtrail.model import instant_text
-from coldtrail.sessions import facts_of, read_manifest
+from coldtrail.sessions import by_session, parents_of, read_manifest
 from coldtrail.stage import aside, prove
 from coldtrail.stage.aside import DoubtError, Where
 from coldtrail.stage.proof import unproven
@@ -79,10 +79,7 @@ def candidates(home: Home, after_ms: int, now_ms: int) -> Iterator[Candidate]:
 
     What only its bytes can tell (the full proof, who has them open) is for `reclaim` to find out.
     """
-    streams: dict[str, list[StreamRow]] = {}
-    for row in home.catalog.all_streams():
-        if row.gone_ms is None:
-            streams.setdefault(row.session, []).append(row)
+    streams = by_session(row for row in home.catalog.all_streams() if row.gone_ms is None)
     sessions = home.catalog.sessions()
     needed = _needed(sessions)
     out = {found.session for stream in aside.listed(home) if (found := home.catalog.stream(stream)) is not None}
@@ -95,7 +92,7 @@ def candidates(home: Home, after_ms: int, now_ms: int) -> Iterator[Candidate]:
 def _needed(sessions: list[SessionRow]) -> dict[tuple[str, str], str]:
     """By source and id those sessions that one which is there was forked from, and that one: its agent reads them from their files."""
     live = (row for row in sessions if row.state != "gone")
-    pairs = ((row, parent) for row in live for parent in facts_of(f'{{"parents":{row.parents}}}').parents)
+    pairs = ((row, parent) for row in live for parent in parents_of(row))
     return {(row.source, parent): row.id for row, parent in pairs if parent != row.id}
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from coldtrail import sums
 from coldtrail.agents.walk import Candidate, Source, at_path, walk
 from coldtrail.catalog import StreamRow, changed
 from coldtrail.errors import ColdtrailError, StoreFullError
@@ -123,7 +122,7 @@ class Scanner:
         try:
             for found in todo:
                 place = os.fsencode(found.path)
-                if not (place in wrong or sums.has_path(self._home.catalog, place)) and self._firsts.stage(found, whole=whole):
+                if place not in wrong and self._firsts.stage(found, whole=whole):
                     tally.looked += 1
                     if self._firsts.is_full:
                         self._publish(tally)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from coldtrail import durable
-from coldtrail.client import Settings, now_ms, open_home
+from coldtrail.client import Settings, alone, now_ms, open_home
 from coldtrail.errors import ColdtrailError, LockedError
 from coldtrail.stage import doctor
 from coldtrail.stage.doctor import Finding, Mend
@@ -58,7 +58,7 @@ def _temps(settings: Settings) -> Iterator[Mended]:
 def _catalog(settings: Settings) -> Iterator[Mended]:
     """Remove the cache and make it again, while nobody else is at work on it."""
     try:
-        with durable.locked(settings.layout.daemon_lock, wait=False, note=f"{os.getpid()}\n".encode()):
+        with alone(settings):
             for path in settings.layout.home.glob("catalog.db*"):
                 durable.remove(path)
             yield from _rebuilt(settings, "the catalog was removed, and is made again from store and archive")
