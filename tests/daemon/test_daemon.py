@@ -160,7 +160,7 @@ def test_a_catalog_removed_under_it_is_made_again(world: World) -> None:
         for path in (world.home / ".local" / "share" / "coldtrail").glob("catalog.db*"):
             path.unlink()
         assert world.run("rebuild").returncode == 0
-        until(lambda: world.run("ls", "--json").stdout == before)  # `kept` is so once the file, met anew, was compared whole
+        assert world.run("ls", "--json").stdout == before
         world.append()
         until(lambda: world.held() == world.log.read_bytes())
         until(lambda: json.loads(world.run("ls", "--json").stdout)["sessions"][0]["records"] == 4)

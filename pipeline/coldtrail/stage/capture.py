@@ -161,14 +161,14 @@ class Capture:
 
     def _take_log(self, row: StreamRow, fd: int, whole: bool) -> StreamRow:
         found = os.fstat(fd)
-        matches = prove.ends_match(row, fd)
-        known_inode = row.identity == prove.identity(found)
-        if matches and row.held and row.identity and not known_inode:  # another file, perhaps a copy: look at all of it
-            matches = prove.same_bytes(self._home.plain_of(row.source, row.stream, row.generation), row.held, fd)
-            known_inode = True
+        met_anew = row.held > 0 and row.identity != prove.identity(found)  # another file, perhaps a copy; or not met since a rebuild
+        plain = self._home.plain_of(row.source, row.stream, row.generation)
+        matches = prove.ends_match(row, fd) and (not met_anew or prove.same_bytes(plain, row.held, fd))
         if not matches:
             row = self._next(row, fd, found, mixed=False)
-        elif row.held and (not known_inode or (row.held == found.st_size and not prove.unchanged(row, found))):
+        elif met_anew:
+            row = changed(row, check_due=0)  # every byte was compared
+        elif row.held and row.held == found.st_size and not prove.unchanged(row, found):
             row = changed(row, check_due=1)
         quiet_ms = self._home.now_ms() - found.st_mtime_ns // 1_000_000
         in_doubt = matches and row.held < found.st_size and is_in_doubt(self._home, row)
