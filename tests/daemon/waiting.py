@@ -22,6 +22,6 @@ class Clock:
 def until(condition: Callable[[], object], within_s: float = DEADLINE_S) -> None:
     """Wait for something that has no event of its own."""
     deadline_s, pause = time.monotonic() + within_s, threading.Event()
-    while not condition() and time.monotonic() < deadline_s:
+    while not (met := condition()) and time.monotonic() < deadline_s:
         pause.wait(0.01)
-    assert condition(), "it did not come about in time"
+    assert met, "it did not come about in time"
