@@ -153,7 +153,7 @@ def held(cold: Cold) -> None:
         manifest = read_manifest(home, row.source, row.key)
         write_manifest(home, row.source, replace(manifest, held_until_ms=home.now_ms() + 1))
         adopt_wishes(home)
-        home.catalog.put(replace(home.catalog.sessions()[0], held_until_ms=home.now_ms() + 1))
+        home.catalog.put(home.catalog.sessions()[0]._replace(held_until_ms=home.now_ms() + 1))
 
 
 def damaged(cold: Cold) -> None:

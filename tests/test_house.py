@@ -22,9 +22,9 @@ MAX_FUNCTION_LINES = 70
 FLOORS = {
     "coldtrail": (
         (1, "errors model units"),
-        (2, "config layout durable retention state facts moments filesource format holders liveness"),
+        (2, "config layout durable reserve retention state facts moments filesource format holders liveness"),
         (3, "agents"),
-        (4, "journal steady catalog sums store archive plain home indexer indexes checkpoints sessions sweeps"),
+        (4, "journal steady catalog sums store archive plain home settings indexer indexes checkpoints sessions sweeps"),
         (5, "stage content recover lineage recovery lookback choice tail uncaptured"),
         (6, "writer follow recovered session client"),
     ),
@@ -49,7 +49,7 @@ DOORS = {
     "watchdog": "coldtraild.watch",
 }
 
-# What the library leaves to its caller. `client` asks for the surroundings once and passes them down, how to sleep too;
+# What the library leaves to its caller. `settings` asks for the surroundings once, `client` passes them down and waits;
 # nobody makes threads.
 SURROUNDINGS = {
     "os.environ", "os.getenv", "os.getcwd", "pathlib.Path.home", "pathlib.Path.cwd", "os.path.expanduser",
@@ -215,16 +215,26 @@ def test_the_roots_hold_their_packages_and_no_stray_module() -> None:
         assert not list(root.glob("*.py")), f"{short(root)} is a folder on the path, and no package"
 
 
-def test_the_face_defines_nothing() -> None:
-    allowed = ast.Import | ast.ImportFrom | ast.Assign | ast.Expr
+def test_the_face_defines_nothing_but_where_its_names_are_found() -> None:
+    allowed = ast.Import | ast.ImportFrom | ast.Assign | ast.Expr | ast.If
     (face,) = (module for module in modules() if module.name == "coldtrail")
-    assert all(isinstance(node, allowed) for node in face.tree.body)
+    defined = [node for node in face.tree.body if not isinstance(node, allowed)]
+    assert [node.name for node in defined if isinstance(node, ast.FunctionDef)] == ["__getattr__"]
+    assert len(defined) == 1
 
 
-def test_the_exported_names_are_these() -> None:
+def test_the_exported_names_are_these_and_each_is_found() -> None:
     import coldtrail
 
     assert sorted(coldtrail.__all__) == sorted(FACE)
+    assert [name for name in FACE if getattr(coldtrail, name).__name__ != name] == []
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = coldtrail.nothing
+
+
+def test_importing_the_library_waits_for_no_room_that_is_not_asked_for() -> None:
+    code = "import sys, coldtrail; print([name for name in sys.modules if name.startswith('coldtrail.')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "['coldtrail.errors']\n"
 
 
 def test_importing_the_library_loads_nothing_of_the_service() -> None:
@@ -262,7 +272,7 @@ def dotted(node: ast.expr, names: dict[str, str]) -> str | None:
 
 @each_room
 def test_the_library_knows_its_surroundings_from_its_caller(module: Module) -> None:
-    if module.name != "coldtrail.client":
+    if module.name not in ("coldtrail.settings", "coldtrail.client"):
         assert not [f"line {line}: {name}" for name, line in uses(module) if name in SURROUNDINGS]
 
 

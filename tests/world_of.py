@@ -8,7 +8,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from coldtrail.agents import agent, agents
@@ -260,7 +260,7 @@ def listed(home: Home, folder: Path) -> list[dict[str, object]]:
     """What `ls` says, without ids, times of ours, and the world's own folder."""
     rows = []
     for row in home.catalog.sessions():
-        value = {name: each for name, each in asdict(row).items() if name not in UNLIKE}
+        value = {name: each for name, each in row._asdict().items() if name not in UNLIKE}
         value["paths"] = row.paths.replace(str(folder), "")
         rows.append(value)
     return sorted(rows, key=repr)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coldtrail.agents.walk import Source
-from coldtrail.client import Settings, find_sources, now_ms, open_home
 from coldtrail.errors import NotFoundError, StoreFullError
 from coldtrail.home import Home
 from coldtrail.layout import is_id
+from coldtrail.settings import Settings, find_sources, now_ms, open_home
 from coldtrail.stage.barrier import Barrier
 from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.scan import Scanner, Tally

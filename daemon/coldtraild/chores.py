@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from coldtrail import steady, sweeps
-from coldtrail.client import Settings, find_sources, now_ms, open_home, uptime
+from coldtrail.settings import Settings, find_sources, now_ms, open_home, uptime
 from coldtrail.stage.drill import drill
 from coldtrail.stage.sample import Sample
 from coldtraild import jobs, keeping, pace, report

@@ -14,9 +14,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
 
-from coldtrail.client import Settings, find_sources, now_ms, open_home
 from coldtrail.errors import ColdtrailError, ConfigError
 from coldtrail.home import Home
+from coldtrail.settings import Settings, find_sources, now_ms, open_home
 from coldtrail.stage.scan import Tally
 from coldtraild import jobs
 from coldtraild.alarm import Alarm

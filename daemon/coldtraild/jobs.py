@@ -12,14 +12,14 @@ from typing import TypeVar
 
 from coldtrail import checkpoints
 from coldtrail.agents.walk import Source
-from coldtrail.client import Settings
 from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.home import Home
+from coldtrail.settings import Settings
 from coldtrail.stage import expire, placing
 from coldtrail.stage.checkpoint import Policy, advance
 from coldtrail.stage.checkpoint import due as due_for_checkpoint
 from coldtrail.stage.compact import Compactor, due
-from coldtrail.stage.rebuild import adopt, adopt_wishes, is_owed, rebuild, tidy
+from coldtrail.stage.rebuild import adopt, adopt_wishes, rebuild, tidy
 from coldtrail.stage.scan import BACK_OFF_MS
 from coldtrail.stage.seal import Pace, at_once
 from coldtraild.log import NAME, error_text
@@ -44,7 +44,7 @@ class Compaction:
 
 def prepare(home: Home, found: Settings) -> None:
     """What a start owes to the run before it: the catalog as the files say, no temps left behind."""
-    if is_owed(home):
+    if home.owes_rebuild():
         log.info("the catalog is empty: making it again from store and archive")
         tell(rebuild(home))
     expire.finish(home)

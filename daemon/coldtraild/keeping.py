@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coldtrail import steady
-from coldtrail.client import Settings, uptime
 from coldtrail.client import plan as planned
 from coldtrail.home import Home
 from coldtrail.journal import Act
 from coldtrail.retention import Verdict
+from coldtrail.settings import Settings, uptime
 from coldtrail.stage import reclaim as room
 from coldtrail.stage import thin
 from coldtrail.stage.prune import carry_out

@@ -12,8 +12,8 @@ from typing import Any
 from coldtrail import sums
 from coldtrail.agents.walk import Source
 from coldtrail.catalog import FaultRow
-from coldtrail.client import Settings, find_sources
 from coldtrail.home import Home
+from coldtrail.settings import Settings, find_sources
 from coldtrail.stage import drill
 from coldtrail.sweeps import Danger, Outlook
 from coldtrail.units import parse_span

@@ -12,9 +12,9 @@ from typing import Any
 
 from coldtrail import sums
 from coldtrail.agents.walk import Source
-from coldtrail.client import Settings, find_sources
 from coldtrail.errors import ColdtrailError
 from coldtrail.home import Home
+from coldtrail.settings import Settings, find_sources
 from coldtraild import health, report
 from coldtraild.capturing import Capturing
 from coldtraild.marks import Marks

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from coldtrail.client import now_ms
 from coldtrail.errors import RefusedError, UsageError
+from coldtrail.settings import now_ms
 from coldtraild.capturing import Capturing
 from coldtraild.chores import Chores
 from coldtraild.runs import Pause, Runs

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from coldtrail import sweeps
-from coldtrail.client import Settings, alone, now_ms, open_home
 from coldtrail.errors import LockedError, StoreFullError
 from coldtrail.home import Home
+from coldtrail.settings import Settings, alone, now_ms, open_home
 from coldtrail.stage.scan import Scanner, Tally
 from coldtraild import health, jobs, keeping, report
 from coldtraild.log import NAME, setup

@@ -6,9 +6,8 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from coldtrail import durable
 from coldtrail.errors import ColdtrailError, StoreFullError
@@ -19,8 +18,7 @@ WAIT_MAX_MS = 3_600_000  # what fails is tried again after so long at the latest
 _BUSY_MS = 30_000
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRow:
+class StreamRow(NamedTuple):
     """What capture needs to know of a stream without opening a file."""
 
     stream: str
@@ -57,8 +55,7 @@ class StreamRow:
     folded_by: int = 0  # the version of the fold by which it has
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRow:
+class SessionRow(NamedTuple):
     """What `ls` shows of a session."""
 
     key: str
@@ -85,8 +82,7 @@ class SessionRow:
     mark: str = ""  # JSON of a Mark that holds for what is held now; then `state` is "expiring"
 
 
-@dataclass(frozen=True, slots=True)
-class GraveRow:
+class GraveRow(NamedTuple):
     """What is remembered of a stream that was removed, so that its file is not captured anew."""
 
     stream: str
@@ -109,8 +105,7 @@ class GraveRow:
     identity: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FaultRow:
+class FaultRow(NamedTuple):
     """Something that could not be done, and when it is tried again."""
 
     place: bytes
@@ -127,9 +122,8 @@ class FaultRow:
 
 Row = StreamRow | SessionRow | FaultRow | GraveRow
 _Row = TypeVar("_Row", StreamRow, SessionRow, FaultRow, GraveRow)
-_KEYS: dict[type, str] = {StreamRow: "stream", SessionRow: "key", FaultRow: "place", GraveRow: "stream"}
-_TABLES: dict[type, str] = {StreamRow: "streams", SessionRow: "sessions", FaultRow: "faults", GraveRow: "graves"}
-_COLUMNS: dict[type, tuple[str, ...]] = {kind: tuple(f.name for f in fields(kind)) for kind in _TABLES}  # asked for by every query
+_KEYS: dict[type[Row], str] = {StreamRow: "stream", SessionRow: "key", FaultRow: "place", GraveRow: "stream"}
+_TABLES: dict[type[Row], str] = {StreamRow: "streams", SessionRow: "sessions", FaultRow: "faults", GraveRow: "graves"}
 _INDEXES = (
     "CREATE INDEX IF NOT EXISTS streams_path ON streams(path)",
     "CREATE INDEX IF NOT EXISTS streams_identity ON streams(identity)",
@@ -177,7 +171,7 @@ class Catalog:
         if not _is_current(db):
             for kind, table in _TABLES.items():
                 db.execute(f"DROP TABLE IF EXISTS {table}")  # an older one is a cache all the same: it is made again
-                columns = ", ".join(f.name + (" PRIMARY KEY" if f.name == _KEYS[kind] else "") for f in fields(kind))
+                columns = ", ".join(name + " PRIMARY KEY" * (name == _KEYS[kind]) for name in kind._fields)
                 db.execute(f"CREATE TABLE {table} ({columns}) WITHOUT ROWID")
             for index in _INDEXES:
                 db.execute(index)
@@ -226,10 +220,9 @@ class Catalog:
 
     def put(self, row: Row) -> None:
         """Add a row, or take the place of the one with its key."""
-        names = _COLUMNS[type(row)]
-        question = f"INSERT OR REPLACE INTO {_TABLES[type(row)]} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+        question = f"INSERT OR REPLACE INTO {_TABLES[type(row)]} ({', '.join(row._fields)}) VALUES ({', '.join('?' * len(row))})"
         with self._full_disk_told():
-            self._db.execute(question, [getattr(row, name) for name in names])
+            self._db.execute(question, row)
 
     def stream(self, stream: str) -> StreamRow | None:
         """The stream of that id."""
@@ -273,8 +266,8 @@ class Catalog:
         return {stream for (stream,) in self._db.execute("SELECT stream FROM streams")}
 
     def _rows(self, kind: type[_Row], where: str, *values: object) -> list[_Row]:
-        names = ", ".join(_COLUMNS[kind])
-        return [kind(*each) for each in self._db.execute(f"SELECT {names} FROM {_TABLES[kind]} WHERE {where}", values).fetchall()]
+        question = f"SELECT {', '.join(kind._fields)} FROM {_TABLES[kind]} WHERE {where}"
+        return [kind._make(each) for each in self._db.execute(question, values).fetchall()]
 
     def ask(self, question: str, *values: object) -> list[tuple[Any, ...]]:
         """The answer to a question of `sums`."""
@@ -360,7 +353,7 @@ def in_order(streams: Iterable[StreamRow]) -> list[StreamRow]:
 
 def changed(row: StreamRow, **values: object) -> StreamRow:
     """A stream's row with some values changed."""
-    return replace(row, **values)  # type: ignore[arg-type]
+    return row._replace(**values)  # type: ignore[arg-type]
 
 
 def text_facts(value: Mapping[str, object]) -> str:

@@ -7,9 +7,9 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
-from coldtrail import durable
+from coldtrail import durable, reserve
 from coldtrail.agents.base import Agent
 from coldtrail.archive.base import Archive
 from coldtrail.archive.local import LocalArchive
@@ -21,6 +21,9 @@ from coldtrail.journal import Journal
 from coldtrail.layout import Layout, check_id, is_id
 from coldtrail.plain import Plain
 from coldtrail.store import Store
+
+
+_Made = TypeVar("_Made")
 
 
 def new_id() -> str:
@@ -47,11 +50,13 @@ class Home:
         _make_home(layout)
         work = Work()
         archive, host = LocalArchive(layout.archive, work), host_id(layout)
-        return cls(layout, archive, Store(layout), Catalog(layout.catalog), host, agents, now_ms, work)
+        catalog = reserve.spend(layout, lambda: Catalog(layout.catalog))  # it needs some space even to be read
+        return cls(layout, archive, Store(layout), catalog, host, agents, now_ms, work)
 
     def close(self) -> None:
-        """Let the catalog go."""
+        """Let the catalog go, and hold back the space it needed, if that was short."""
         self.catalog.close()
+        reserve.refill(self.layout)
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +88,14 @@ class Home:
             if any(self.plain(meta, number).end() for number in chain):
                 return chain
         return tuple(each.number for each in meta.chain())
+
+    def owes_rebuild(self) -> bool:
+        """Whether the catalog knows nothing though there is something to know."""
+        return self.catalog.is_empty() and (next(self.store.streams(), None) or next(self.archive.walk(), None)) is not None
+
+    def spending(self, work: Callable[[], _Made]) -> _Made:
+        """Do what removes, or keeps from being removed, with the reserve if the disk is full: see `reserve.spend`."""
+        return reserve.spend(self.layout, work)
 
     def changing(self, session: str) -> contextlib.AbstractContextManager[None]:
         """Hold the lock of a session: whoever changes its files does."""

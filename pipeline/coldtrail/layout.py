@@ -111,6 +111,16 @@ class Layout:
         return self.home / "aside"
 
     @property
+    def reserve(self) -> Path:
+        """Disk space that is held back; see `reserve`."""
+        return self.home / "reserve"
+
+    @property
+    def archive_reserve(self) -> Path:
+        """The same, where the archive lies on another disk."""
+        return self.archive / ".reserve"
+
+    @property
     def schedule(self) -> Path:
         """What the service remembers from one run to the next: when its rare jobs last ran, and whether it was told to pause."""
         return self.home / "schedule.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 
 
@@ -92,6 +92,7 @@ class Reading:
     cwd: str | None = None  # the folder that the record says it was written in
 
 
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC, and written without an offset
 _POSITION = re.compile(r"(-?\d+):(\d+)\.(\d+)")
 
 
@@ -152,5 +153,4 @@ def instant_text(ms: int | None) -> str | None:
     """
     if ms is None:
         return None
-    whole = datetime.fromtimestamp(ms // 1000, UTC).replace(tzinfo=None).isoformat()
-    return f"{whole}.{ms % 1000:03d}Z"
+    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds") + "Z"

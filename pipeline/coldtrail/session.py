@@ -13,19 +13,18 @@ from coldtrail.catalog import Catalog, SessionRow
 from coldtrail.choice import When, moment_of, select, types_of
 from coldtrail.errors import AmbiguousError, CorruptionError, NotFoundError, UsageError
 from coldtrail.follow import ALONE, Follower, Stop, Surroundings, afollow, follow
-from coldtrail.format import lines
 from coldtrail.format.frames import Work
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
 from coldtrail.lineage import newest_first, whole
-from coldtrail.model import Event, EventType, Gap, Position, Role, instant_text
+from coldtrail.model import Event, EventType, Gap, Position, Role
 from coldtrail.moments import Instant
 from coldtrail.recover import Placed, StreamReader
 from coldtrail.recovered import Recovered
 from coldtrail.recovery import Plan as RecoveryPlan
 from coldtrail.recovery import Recovery, document, recover
 from coldtrail.recovery import plan as plan_recovery
-from coldtrail.sessions import tags_of
+from coldtrail.sessions import as_json, tags_of
 from coldtrail.stage import fork, wish
 from coldtrail.stage.fork import ForkPlan
 from coldtrail.stage.restore import Mtime, Passed, Restored, RestorePlan, Wish, carry_out, chain_of, plan_restore
@@ -79,27 +78,7 @@ class Session:
 
     def to_json(self) -> dict[str, object]:
         """As `ls --json` shows it."""
-        row = self._row
-        return {
-            "key": row.key,
-            "id": row.id,
-            "agent": row.agent,
-            "project": row.project,
-            "title": row.title,
-            "first_activity": instant_text(row.first_ms),
-            "last_activity": instant_text(row.last_ms),
-            "records": row.records,
-            "damaged": row.damaged,
-            "bytes": row.bytes,
-            "stored_bytes": row.stored_bytes,
-            "state": row.state,
-            "pinned": bool(row.pinned),
-            "tags": list(tags_of(row)),
-            "paths": lines.loads(row.paths.encode()),
-            "host": row.host,
-            "source": row.source,
-            "orphan": bool(row.orphan),
-        }
+        return as_json(self._row)
 
     def streams(self) -> list[StreamMeta]:
         """Its files, the main log first: paths, generations, modes, times."""

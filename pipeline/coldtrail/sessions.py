@@ -7,6 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from typing import TypeVar
 
 from coldtrail.catalog import SessionRow, StreamRow
 from coldtrail.errors import ColdtrailError
@@ -16,10 +17,12 @@ from coldtrail.format.frames import FrameError
 from coldtrail.format.manifest import Manifest, OtherVersionError, has_checksum
 from coldtrail.format.wishes import End, Mark, Wishes
 from coldtrail.home import Home
-from coldtrail.model import Role
+from coldtrail.model import Role, instant_text
 from coldtrail.store import NEWER
+from coldtrail.sums import Trace
 
 MANIFEST_MAX_BYTES = 64 << 20
+_Stream = TypeVar("_Stream", StreamRow, Trace)
 
 
 def read_manifest(home: Home, source: str, session: str, host: str = "") -> Manifest:
@@ -82,15 +85,15 @@ def refresh(home: Home, session: str) -> SessionRow | None:
     return row
 
 
-def by_session(streams: Iterable[StreamRow]) -> dict[str, list[StreamRow]]:
+def by_session(streams: Iterable[_Stream]) -> dict[str, list[_Stream]]:
     """Streams by the key of their session."""
-    found: dict[str, list[StreamRow]] = defaultdict(list)
+    found: dict[str, list[_Stream]] = defaultdict(list)
     for row in streams:
         found[row.session].append(row)
     return found
 
 
-def mains_of(streams: Sequence[StreamRow]) -> Sequence[StreamRow]:
+def mains_of(streams: Sequence[_Stream]) -> Sequence[_Stream]:
     """A session's main logs; all of its streams where no main log was ever seen."""
     return [row for row in streams if row.role == Role.MAIN] or streams
 
@@ -145,7 +148,7 @@ def wishes_of(row: SessionRow) -> Wishes:
     return Wishes(bool(row.pinned), tags_of(row), row.held_until_ms, Mark.from_json(lines.loads(row.mark.encode())) if row.mark else None)
 
 
-def merged(row: StreamRow) -> Facts:
+def merged(row: StreamRow | Trace) -> Facts:
     """A stream's facts with its unfinished record's."""
     facts = facts_of(row.facts)
     facts.merge(facts_of(row.tail))
@@ -156,6 +159,30 @@ def facts_of(text: str) -> Facts:
     """Facts from their form in a row."""
     value = lines.loads(text.encode())
     return Facts.from_json(value) if isinstance(value, dict) else Facts()
+
+
+def as_json(row: SessionRow) -> dict[str, object]:
+    """A session as JSON shows it."""
+    return {
+        "key": row.key,
+        "id": row.id,
+        "agent": row.agent,
+        "project": row.project,
+        "title": row.title,
+        "first_activity": instant_text(row.first_ms),
+        "last_activity": instant_text(row.last_ms),
+        "records": row.records,
+        "damaged": row.damaged,
+        "bytes": row.bytes,
+        "stored_bytes": row.stored_bytes,
+        "state": row.state,
+        "pinned": bool(row.pinned),
+        "tags": lines.loads(row.tags.encode()),
+        "paths": lines.loads(row.paths.encode()),
+        "host": row.host,
+        "source": row.source,
+        "orphan": bool(row.orphan),
+    }
 
 
 def tags_of(row: SessionRow) -> tuple[str, ...]:

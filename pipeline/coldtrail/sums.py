@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from coldtrail.catalog import Catalog, StreamRow
 
@@ -15,6 +16,8 @@ _STREAMS = """
            SUM(CASE WHEN is_log AND gone_ms IS NULL AND held < size THEN size - held ELSE 0 END),
            MIN(CASE WHEN is_log AND gone_ms IS NULL AND held < size THEN mtime_ns END)
     FROM streams GROUP BY source"""
+
+_TRACES = "SELECT session, role, path, held, size, check_due, gone_ms, mtime_ns, grew_ms, facts, tail FROM streams"
 
 _UNSETTLED = """rolled = 1 OR (settled = 0 AND grew_ms <= ? AND NOT EXISTS (
     SELECT 1 FROM sessions WHERE key = streams.session AND MAX(COALESCE(last_ms, 0), grew_ms) > ?))"""
@@ -46,6 +49,27 @@ class SourceSums:
     there: int  # streams whose file was there
     lacking_bytes: int  # of logs, that were seen and not captured
     lacking_since_ns: int | None  # the oldest mtime of a log that some are lacking of; None: none are
+
+
+class Trace(NamedTuple):
+    """Of a stream's row what its session's fate hangs on."""
+
+    session: str
+    role: str
+    path: bytes
+    held: int
+    size: int
+    check_due: int
+    gone_ms: int | None
+    mtime_ns: int
+    grew_ms: int
+    facts: str
+    tail: str
+
+
+def traces(catalog: Catalog) -> list[Trace]:
+    """Of every stream."""
+    return list(map(Trace._make, catalog.ask(_TRACES)))
 
 
 def sessions(catalog: Catalog) -> SessionSums:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from coldtrail.agents.walk import Source
-from coldtrail.catalog import FaultRow, SessionRow, StreamRow
+from coldtrail.catalog import FaultRow, SessionRow
 from coldtrail.home import Home
 from coldtrail.sessions import by_session, mains_of, merged
+from coldtrail.sums import Trace, traces
 
 ALARM_MS = 2 * 86_400_000  # what is not held so long before its agent deletes it is an alarm
 _DAY_MS = 86_400_000
@@ -68,26 +69,29 @@ class Sweep:
         return None if self.days is None else since_ms + round(self.days * _DAY_MS)
 
 
-def look(home: Home, sources: Iterable[Source]) -> Outlook:
-    """The outlook as catalog and agents' settings tell it; of what could not be captured the file's own mtime is asked for."""
-    streams = by_session(home.catalog.all_streams())
+def look(home: Home, sources: Iterable[Source], sessions: Iterable[SessionRow] | None = None) -> Outlook:
+    """The outlook as catalog and agents' settings tell it; of what could not be captured the file's own mtime is asked for.
+
+    `sessions`: all of them, of who has them at hand.
+    """
+    streams = by_session(traces(home.catalog))
     sweeps = {source.name: Sweep.of(source) for source in sources}
     faults = {fault.place: fault for fault in home.catalog.faults()}
-    sessions = [row for row in home.catalog.sessions() if streams[row.key]]
-    fates = {row.key: fate(sweeps.get(row.source) if row.host == home.host else None, streams[row.key], faults) for row in sessions}
+    seen = [row for row in (home.catalog.sessions() if sessions is None else sessions) if row.key in streams]
+    fates = {row.key: fate(sweeps.get(row.source) if row.host == home.host else None, streams[row.key], faults) for row in seen}
     known = {row.path for rows in streams.values() for row in rows}
-    dangers = [*_not_whole(sessions, fates, home.now_ms()), *unmet(sweeps.values(), faults, known, home.now_ms(), mtime_ms)]
+    dangers = [*_not_whole(seen, fates, home.now_ms()), *unmet(sweeps.values(), faults, known, home.now_ms(), mtime_ms)]
     return Outlook(fates, tuple(sorted(dangers, key=lambda each: (each.deletes_ms, each.path))))
 
 
-def fate(sweep: Sweep | None, streams: Sequence[StreamRow], faults: Mapping[bytes, FaultRow]) -> Fate:
+def fate(sweep: Sweep | None, streams: Sequence[Trace], faults: Mapping[bytes, FaultRow]) -> Fate:
     """What becomes of a session of these streams; its main log decides, for what lies beside it goes with it. Pure."""
     kept = all(row.held >= row.size and not row.check_due and row.path not in faults for row in streams)
     dates = [_deletes_ms(sweep, row) for row in mains_of(streams) if row.gone_ms is None] if sweep is not None else []
     return Fate(max((each for each in dates if each is not None), default=None), kept)
 
 
-def _deletes_ms(sweep: Sweep, row: StreamRow) -> int | None:
+def _deletes_ms(sweep: Sweep, row: Trace) -> int | None:
     seen_ms = row.mtime_ns // 1_000_000 or row.grew_ms  # of one that was not met since a rebuild no mtime is known
     return sweep.due_ms(seen_ms, None if sweep.by_mtime else merged(row).last_ms)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from coldtrail.agents import agents
-from coldtrail.client import Settings, now_ms, open_home, settings
 from coldtrail.errors import StoreFullError
 from coldtrail.home import Home
+from coldtrail.settings import Settings, now_ms, open_home, settings
 from coldtrail.stage.checkpoint import advance
 from coldtrail.stage.scan import BACK_OFF_MS, Scanner
 from coldtraild import jobs

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from coldtrail.client import now_ms
 from coldtrail.errors import StoreFullError
+from coldtrail.settings import now_ms
 from coldtraild import keeping, pace
 from coldtraild.chores import DRILL_EVERY_S, Chores
 from coldtraild.keeping import RETAIN_EVERY_S

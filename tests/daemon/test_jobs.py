@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from coldtrail.catalog import FaultRow
-from coldtrail.client import Settings, open_home
 from coldtrail.errors import StoreFullError
 from coldtrail.home import Home
 from coldtrail.layout import TEMP_PREFIX
+from coldtrail.settings import Settings, open_home
 from coldtrail.stage.scan import Scanner, Tally
 from coldtraild import capturing as room
 from coldtraild import jobs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coldtrail.client import open_home, settings
+from coldtrail.settings import open_home, settings
 from daemon.test_daemon import World
 from daemon.waiting import until
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from coldtrail.client import open_home
 from coldtrail.config import Endpoint
+from coldtrail.settings import open_home
 from coldtraild import report
 from coldtraild.metrics import Metrics, text
 from daemon.cli.desk import Desk

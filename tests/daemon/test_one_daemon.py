@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coldtrail import LockedError, durable
-from coldtrail.client import Settings, settings
+from coldtrail.settings import Settings, settings
 from coldtraild.service import LOCK_PATIENCE_S, only_one
 
 Run = subprocess.CompletedProcess[str]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from coldtrail.stage.scan import Tally
 from coldtraild import capturing as room
 from coldtraild.capturing import Capturing, Listeners

@@ -50,7 +50,7 @@ def test_a_first_run_may_come_at_once_or_after_one_interval(schedule: Schedule, 
     assert late.started == 0
     shown = status(schedule, "late")
     assert (shown.running, shown.last, shown.hung) == (False, Last(), None)
-    assert FAR_S - DEADLINE_S < ((shown.next_ms or 0) - clock_ms()) / 1000 <= FAR_S
+    assert FAR_S - DEADLINE_S < ((shown.next_ms or 0) - clock_ms()) / 1000 < FAR_S + 0.002  # either clock is cut to milliseconds
 
 
 def test_a_job_added_to_a_running_schedule_runs(schedule: Schedule, runs: Runs) -> None:

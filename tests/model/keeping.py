@@ -13,7 +13,7 @@ from coldtrail.config import Retention, Rule
 from coldtrail.home import Home
 from coldtrail.retention import Plan, Verdict
 from coldtrail.stage import expire, prune, purge, thin, wish
-from coldtrail.stage.rebuild import adopt, adopt_wishes, is_owed, rebuild
+from coldtrail.stage.rebuild import adopt, adopt_wishes, rebuild
 from coldtrail.stage.restore import Passed, Wish, carry_out, plan_restore
 from coldtrail.stage.scan import Scanner
 from coldtrail.stage.verify import verify
@@ -227,7 +227,7 @@ class Game:
         """As the daemon does."""
         self.home.close()
         self.home = self.world.open()
-        if is_owed(self.home):
+        if self.home.owes_rebuild():
             assert rebuild(self.home) == []
         expire.finish(self.home)
         assert adopt(self.home) + adopt_wishes(self.home) == []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coldtrail.client import Settings, settings
+from coldtrail.settings import Settings, settings
 
 CORPUS = Path(__file__).resolve().parents[2].parent / "shared" / "corpus"
 

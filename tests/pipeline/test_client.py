@@ -8,7 +8,7 @@ import pytest
 
 import coldtrail
 from coldtrail import Trail
-from coldtrail.client import find_sources, settings
+from coldtrail.settings import find_sources, settings
 
 
 @pytest.fixture

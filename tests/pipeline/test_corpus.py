@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from coldtrail import Session
-from coldtrail.client import open_home
 from coldtrail.home import Home
 from coldtrail.model import Role
+from coldtrail.settings import open_home
 from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.restore import Passed, Restored, Wish, carry_out, plan_restore
 from coldtrail.stage.scan import Scanner, Tally

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from coldtrail.client import open_home
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
 from coldtrail.lookback import LogPast
 from coldtrail.model import Position
 from coldtrail.recover import Selection, StreamReader
 from coldtrail.recovery import recover, ref_of
+from coldtrail.settings import open_home
 from coldtrail.stage.checkpoint import Policy, advance, due
 from coldtrail.stage.compact import Compactor
 from coldtrail.stage.scan import Scanner

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -17,7 +16,7 @@ SESSION = SessionRow("", "id", "claude-code", "s", "h", None, None, None, None, 
 numbers = st.integers(0, 20)
 streams = st.lists(
     st.builds(
-        lambda source, session, **numbers: replace(STREAM, source=source, session=session, **numbers),
+        lambda source, session, **numbers: STREAM._replace(source=source, session=session, **numbers),
         source=st.sampled_from("xy"),
         session=st.sampled_from("123"),
         is_log=st.integers(0, 1),
@@ -35,7 +34,7 @@ streams = st.lists(
 )
 sessions = st.lists(
     st.builds(
-        lambda **values: replace(SESSION, **values),
+        SESSION._replace,
         state=st.sampled_from(["live", "gone", "expiring"]),
         pinned=st.integers(0, 1),
         records=numbers,
@@ -52,8 +51,8 @@ sessions = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(streams=streams, sessions=sessions, before_ms=numbers)
 def test_it_is_what_the_rows_come_to(streams: list[StreamRow], sessions: list[SessionRow], before_ms: int) -> None:
-    rows = [replace(row, stream=f"{at:016x}") for at, row in enumerate(streams)]
-    keyed = {str(at + 1): replace(row, key=str(at + 1)) for at, row in enumerate(sessions)}
+    rows = [row._replace(stream=f"{at:016x}") for at, row in enumerate(streams)]
+    keyed = {str(at + 1): row._replace(key=str(at + 1)) for at, row in enumerate(sessions)}
     with tempfile.TemporaryDirectory() as folder, Catalog(Path(folder) / "catalog.db") as catalog:
         with catalog.transaction():
             for stream in rows:
@@ -92,5 +91,5 @@ def test_the_version_changes_when_another_has_written_and_only_then(tmp_path: Pa
     with Catalog(tmp_path / "catalog.db") as one, Catalog(tmp_path / "catalog.db") as other:
         before = sums.version(one)
         assert sums.version(one) == before
-        other.put(replace(SESSION, key="1"))
+        other.put(SESSION._replace(key="1"))
         assert sums.version(one) != before

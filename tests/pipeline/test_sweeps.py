@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from coldtrail import sweeps
 from coldtrail.agents import agent
 from coldtrail.agents.walk import Source
-from coldtrail.catalog import FaultRow, StreamRow
+from coldtrail.catalog import FaultRow
 from coldtrail.format import lines
+from coldtrail.sums import Trace
 from coldtrail.sweeps import Fate, Sweep
 from world_of import Lines, World
 
@@ -21,13 +21,11 @@ NOW = 1_767_225_600_000
 MAIN = b"/r/projects/-p/11111111-2222-4333-8444-555555555555.jsonl"
 
 
-def stream(*, mtime_ms: int = NOW, last_ms: int | None = None, role: str = "main", **more: object) -> StreamRow:
+def stream(*, mtime_ms: int = NOW, last_ms: int | None = None, role: str = "main", **more: object) -> Trace:
     """A stream of which everything is held."""
     facts = lines.dumps({} if last_ms is None else {"first_ms": last_ms, "last_ms": last_ms}).decode()
-    row = StreamRow(
-        "s" * 16, "k" * 16, "a", "claude-code", role, 1, MAIN, "id", "", held=100, size=100, mtime_ns=mtime_ms * 1_000_000, facts=facts
-    )
-    return replace(row, **more)  # type: ignore[arg-type]
+    row = Trace("k" * 16, role, MAIN, 100, 100, 0, None, mtime_ms * 1_000_000, 0, facts, "{}")
+    return row._replace(**more)  # type: ignore[arg-type]
 
 
 def sweep(name: str = "claude-code", root: Path = Path("/r")) -> Sweep:
@@ -76,7 +74,7 @@ def test_of_one_that_was_not_met_since_a_rebuild_its_last_growth_tells() -> None
 
 @pytest.mark.parametrize("lacking", [{"held": 99}, {"check_due": 1}, {"held": 99, "gone_ms": NOW}])
 def test_what_is_not_held_whole_is_not_kept(lacking: dict[str, object]) -> None:
-    assert not sweeps.fate(sweep(), [stream(), replace(stream(role="child"), **lacking)], {}).kept  # type: ignore[arg-type]
+    assert not sweeps.fate(sweep(), [stream(), stream(role="child")._replace(**lacking)], {}).kept  # type: ignore[arg-type]
 
 
 def test_a_fault_at_one_of_its_files_means_that_it_is_not_kept() -> None:
@@ -133,7 +131,7 @@ def world(tmp_path: Path) -> World:
 def test_what_is_not_held_two_days_before_its_date_is_in_danger(world: World, days: int, soon: int, dangers: int) -> None:
     with world.open() as home:
         (row,) = home.catalog.all_streams()
-        home.catalog.put(replace(row, size=row.held + 1))
+        home.catalog.put(row._replace(size=row.held + 1))
         world.clock.tick(days * DAY)
         outlook = sweeps.look(home, world.sources)
         assert len(outlook.within(world.clock(), 7 * DAY)) == soon
@@ -150,7 +148,7 @@ def test_what_is_in_danger_first_comes_first(world: World) -> None:
     world.scan()
     with world.open() as home:
         for row in list(home.catalog.all_streams()):
-            home.catalog.put(replace(row, size=row.held + 1))
+            home.catalog.put(row._replace(size=row.held + 1))
         world.clock.tick(29 * DAY)
         dates = [each.deletes_ms for each in sweeps.look(home, world.sources).dangers]
         assert len(dates) == 4

@@ -12,7 +12,7 @@ import pytest
 
 from coldtrail import NotFoundError, Trail, UnverifiableError, durable
 from coldtrail.catalog import changed
-from coldtrail.client import open_home, settings
+from coldtrail.settings import open_home, settings
 from coldtrail.stage.scan import Scanner
 from daemon.cli.desk import FIRST, SECOND, Desk
 from world_of import chain_bytes, generation_bytes, held, metas

@@ -26,7 +26,8 @@ from world_of import START_MS, Clock, compact
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What the library takes for the time."""
     told = Clock()
-    monkeypatch.setattr("coldtrail.client.now_ms", told)
+    for room in ("settings", "client"):
+        monkeypatch.setattr(f"coldtrail.{room}.now_ms", told)
     return told
 
 

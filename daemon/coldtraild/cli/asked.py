@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from coldtrail.client import Settings, Trail, settings
+from coldtrail.home import Home
+from coldtrail.settings import Settings, open_home, settings
+
+if TYPE_CHECKING:
+    from coldtrail import Trail
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,19 @@ class Asked:
 
     def trail(self) -> Trail:
         """The home, opened; close it after use."""
+        from coldtrail import Trail  # a list does without, which is read sooner than all of that is loaded
+
         return Trail(self.settings())
+
+
+def whole_home(found: Settings) -> Home:
+    """The home alone, its catalog made again where there is none: all that a list takes. Close it after use."""
+    home = open_home(found)
+    if home.owes_rebuild():
+        from coldtrail.stage.rebuild import rebuild  # the same
+
+        rebuild(home)
+    return home
 
 
 Decorator = Callable[[Any], Any]

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from coldtrail import ConfigError
-from coldtrail.client import Settings
 from coldtrail.config import show
 from coldtrail.format.toml import Document, World
+from coldtrail.settings import Settings
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, pass_asked
 from coldtraild.cli.ending import tell

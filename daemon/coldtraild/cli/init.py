@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from coldtrail import durable
-from coldtrail.client import Settings, config_place, now_ms, settings
 from coldtrail.config import Config, load_text
 from coldtrail.errors import RefusedError
 from coldtrail.model import instant_text
+from coldtrail.settings import Settings, config_place, now_ms, settings
 from coldtrail.stage import surroundings
 from coldtrail.stage.census import Counted, count
 from coldtraild.cli import say

@@ -6,10 +6,10 @@ from collections import deque
 
 import click
 
-from coldtrail.client import now_ms
 from coldtrail.errors import UsageError
 from coldtrail.journal import Act, Entry
 from coldtrail.moments import Instant, read_moment
+from coldtrail.settings import now_ms
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, pass_asked
 

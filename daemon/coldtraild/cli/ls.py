@@ -9,15 +9,17 @@ from pathlib import Path
 
 import click
 
-from coldtrail import Session, sweeps
+from coldtrail import sweeps
 from coldtrail.agents import agent as agent_named
-from coldtrail.client import find_sources, now_ms
+from coldtrail.catalog import SessionRow
 from coldtrail.errors import UsageError
 from coldtrail.model import instant_text
+from coldtrail.sessions import as_json as session_json
+from coldtrail.settings import find_sources, now_ms
 from coldtrail.sweeps import Outlook
 from coldtrail.units import parse_span
 from coldtraild.cli import say
-from coldtraild.cli.asked import Asked, as_json, epilog, pass_asked
+from coldtraild.cli.asked import Asked, as_json, epilog, pass_asked, whole_home
 from coldtraild.cli.table import Column, table
 
 NOBODY_ASKED = Outlook({}, ())
@@ -66,9 +68,10 @@ def command(
     if agent is not None:
         agent_named(agent)  # a name that no agent has is an error, not an empty list
     span_ms = _span_ms(within, expiring=expiring)
-    with asked.trail() as trail:
-        everything = list(trail.sessions())
-        outlook = sweeps.look(trail.home, find_sources(trail.settings)) if as_json or expiring else NOBODY_ASKED
+    found = asked.settings()
+    with whole_home(found) as home:
+        everything = home.catalog.sessions()
+        outlook = sweeps.look(home, find_sources(found), everything) if as_json or expiring else NOBODY_ASKED
     ordered = _expiring(everything, outlook, span_ms) if expiring else everything
     chosen = list(islice((session for session in ordered if _is_wanted(session, agent, state, project)), limit))
     if as_json:
@@ -93,32 +96,32 @@ def _span_ms(within: str | None, *, expiring: bool) -> int:
         raise UsageError(f"--within: {error}") from error
 
 
-def _expiring(sessions: Sequence[Session], outlook: Outlook, span_ms: int) -> list[Session]:
+def _expiring(sessions: Sequence[SessionRow], outlook: Outlook, span_ms: int) -> list[SessionRow]:
     by_key = {session.key: session for session in sessions}
     return [by_key[key] for key, _ in outlook.within(now_ms(), span_ms) if key in by_key]
 
 
-def listed(session: Session, outlook: Outlook) -> dict[str, object]:
+def listed(row: SessionRow, outlook: Outlook) -> dict[str, object]:
     """A session as JSON shows it."""
-    fate = outlook.fates.get(session.key)
+    fate = outlook.fates.get(row.key)
     deletes_ms = None if fate is None else fate.deletes_ms
-    return {**session.to_json(), "agent_deletes": instant_text(deletes_ms), "kept": fate is not None and fate.kept}
+    return {**session_json(row), "agent_deletes": instant_text(deletes_ms), "kept": fate is not None and fate.kept}
 
 
-def _doomed(sessions: Sequence[Session], outlook: Outlook, key_chars: int) -> str:
+def _doomed(sessions: Sequence[SessionRow], outlook: Outlook, key_chars: int) -> str:
     """What the agents will delete, and whether that matters."""
     names = (Column("KEY"), Column("TITLE", least=12), Column("PROJECT", least=8), Column("SIZE", right=True))
     rows = []
     for session in sessions:
         fate = outlook.fates[session.key]
         told = f"deleted by {session.agent} on {say.local(fate.deletes_ms)[:10]}, {'kept' if fate.kept else 'NOT KEPT'}"
-        size = say.size(session.row.bytes)
+        size = say.size(session.bytes)
         rows.append([session.key[:key_chars], say.printable(session.title or "-"), say.folder(session.project), size, told])
     return table([*names, Column("THE AGENT'S OWN FILE")], rows, width=say.width(), bold=say.in_colour())
 
 
-def _is_wanted(session: Session, agent: str | None, state: str | None, project: str | None) -> bool:
-    return agent in (None, session.agent) and state in (None, session.state) and (project is None or _fits(session.project, project))
+def _is_wanted(row: SessionRow, agent: str | None, state: str | None, project: str | None) -> bool:
+    return agent in (None, row.agent) and state in (None, row.state) and (project is None or _fits(row.project, project))
 
 
 def _fits(project: str | None, glob: str) -> bool:
@@ -127,7 +130,7 @@ def _fits(project: str | None, glob: str) -> bool:
     return project is not None and fnmatchcase(project if "/" in glob else Path(project).name, glob)
 
 
-def _enough(sessions: Sequence[Session]) -> int:
+def _enough(sessions: Sequence[SessionRow]) -> int:
     """How many characters of a key name its session alone, be it by key or by the agent's id."""
     for length in range(_KEY_CHARS, _KEY):
         named = {session.key[:length]: session for session in sessions}
@@ -136,7 +139,7 @@ def _enough(sessions: Sequence[Session]) -> int:
     return _KEY
 
 
-def _listed(sessions: Sequence[Session], key_chars: int) -> str:
+def _listed(sessions: Sequence[SessionRow], key_chars: int) -> str:
     columns = [
         Column("KEY"),
         Column("TITLE", least=12),
@@ -148,19 +151,19 @@ def _listed(sessions: Sequence[Session], key_chars: int) -> str:
     ]
     clock_ms = now_ms()
     rows = [_row(session, key_chars, clock_ms) for session in sessions]
-    if any(session.row.damaged for session in sessions):
+    if any(session.damaged for session in sessions):
         columns.append(Column("DAMAGED", right=True))
-        rows = [[*row, str(session.row.damaged or "")] for row, session in zip(rows, sessions, strict=True)]
+        rows = [[*row, str(session.damaged or "")] for row, session in zip(rows, sessions, strict=True)]
     return table(columns, rows, width=say.width(), bold=say.in_colour())
 
 
-def _row(session: Session, key_chars: int, clock_ms: int) -> list[str]:
+def _row(row: SessionRow, key_chars: int, clock_ms: int) -> list[str]:
     return [
-        session.key[:key_chars],
-        say.printable(session.title or "-"),
-        say.folder(session.project),
-        session.agent,
-        say.ago(session.row.last_ms, clock_ms),
-        say.size(session.row.bytes),
-        session.state + (", pinned" if session.row.pinned else ""),
+        row.key[:key_chars],
+        say.printable(row.title or "-"),
+        say.folder(row.project),
+        row.agent,
+        say.ago(row.last_ms, clock_ms),
+        say.size(row.bytes),
+        row.state + (", pinned" if row.pinned else ""),
     ]

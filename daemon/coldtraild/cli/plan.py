@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import click
 
-from coldtrail.client import now_ms
 from coldtrail.client import plan as planned
 from coldtrail.model import instant_text
 from coldtrail.retention import Decision, Plan, Verdict
+from coldtrail.settings import now_ms
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, force, pass_asked
 

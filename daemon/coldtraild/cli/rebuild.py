@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from coldtrail.stage.rebuild import Difference, differences, rebuild
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, pass_asked

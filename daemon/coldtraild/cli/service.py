@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from coldtrail import NotFoundError, UsageError
-from coldtrail.client import Settings, settings
+from coldtrail.settings import Settings, settings
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, pass_asked
 from coldtraild.units import Installed, Manager, Programs, Service, Step

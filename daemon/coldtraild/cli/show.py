@@ -11,11 +11,11 @@ import click
 
 from coldtrail import Session, Trail, sweeps
 from coldtrail.catalog import FaultRow
-from coldtrail.client import find_sources
 from coldtrail.errors import ColdtrailError
 from coldtrail.format import lines
 from coldtrail.format.manifest import Generation, StreamMeta
 from coldtrail.model import instant_text
+from coldtrail.settings import find_sources
 from coldtraild.cli import say
 from coldtraild.cli.asked import Asked, as_json, epilog, one_id, pass_asked
 from coldtraild.cli.ls import listed
@@ -61,7 +61,7 @@ def _held(trail: Trail, meta: StreamMeta, generation: Generation) -> int | None:
 
 def _document(trail: Trail, session: Session, metas: list[StreamMeta], faults: list[FaultRow], resume: str | None) -> dict[str, object]:
     return {
-        **listed(session, sweeps.look(trail.home, find_sources(trail.settings))),
+        **listed(session.row, sweeps.look(trail.home, find_sources(trail.settings))),
         "parents": lines.loads(session.row.parents.encode()),
         "resume": resume,
         "streams": [_stream_document(trail, meta) for meta in metas],

@@ -12,14 +12,15 @@ from typing import Any
 
 import click
 
-from coldtrail import Trail, sums, sweeps
+from coldtrail import sums, sweeps
 from coldtrail.catalog import FaultRow
-from coldtrail.client import find_sources, now_ms
 from coldtrail.errors import ColdtrailError
+from coldtrail.home import Home
 from coldtrail.model import instant_text
+from coldtrail.settings import Settings, find_sources, now_ms
 from coldtraild import health, report
 from coldtraild.cli import say
-from coldtraild.cli.asked import Asked, as_json, epilog, pass_asked
+from coldtraild.cli.asked import Asked, as_json, epilog, pass_asked, whole_home
 
 _NOTE_BYTES = 64
 _ANSWER_S = 1.0
@@ -48,19 +49,20 @@ def command(asked: Asked, *, as_json: bool) -> int:
     looked), how their folders are watched, how many sessions and bytes are kept, what each job did last, what the agents will
     delete soon that is not held (an ALARM each), and every fault: its place, what to do about it, and when it is tried again.
     """
-    with asked.trail() as trail:
-        daemon, state = _daemon(trail)
-        faults = trail.home.catalog.faults()
+    found = asked.settings()
+    with whole_home(found) as home:
+        daemon, state = _daemon(found, home)
+        faults = home.catalog.faults()
         if as_json:
-            say.document(_document(trail, daemon, state, faults))
+            say.document(_document(found, daemon, state, faults))
         else:
-            click.echo("\n".join([*_lines(trail, daemon, state), *_outlook_lines(state), *fault_lines(faults), *_finding_lines(state)]))
+            click.echo("\n".join([*_lines(found, daemon, state), *_outlook_lines(state), *fault_lines(faults), *_finding_lines(state)]))
     return 1 if state["findings"] else 0
 
 
-def _daemon(trail: Trail) -> tuple[Daemon, dict[str, Any]]:
+def _daemon(found: Settings, home: Home) -> tuple[Daemon, dict[str, Any]]:
     """Whether a daemon runs, and how everything is: as it says itself, or as can be told without it."""
-    layout = trail.settings.layout
+    layout = found.layout
     daemon, written = lock_holder(layout.daemon_lock), health.read(layout.state)
     if daemon.running and not (written and written["pid"] == daemon.pid and written["written_ms"] + health.OLD_MS > now_ms()):
         written = _asked(layout.control) or written  # its disk may be full
@@ -68,11 +70,11 @@ def _daemon(trail: Trail) -> tuple[Daemon, dict[str, Any]]:
     running = daemon.running and is_its  # else somebody captures for a moment
     state = written
     if written is None or not running:
-        outlook = report.outlook(sweeps.look(trail.home, find_sources(trail.settings)), now_ms())
-        state = report.alone(trail.home, trail.settings, outlook, mode="none")
+        outlook = report.outlook(sweeps.look(home, find_sources(found)), now_ms())
+        state = report.alone(home, found, outlook, mode="none")
     assert state is not None
     outside = health.listed(health.outside(written, running=running, now_ms=now_ms()))
-    return daemon, {**state, "sessions": asdict(sums.sessions(trail.home.catalog)), "findings": [*outside, *state["findings"]]}
+    return daemon, {**state, "sessions": asdict(sums.sessions(home.catalog)), "findings": [*outside, *state["findings"]]}
 
 
 def _asked(control: Path) -> dict[str, Any] | None:
@@ -108,8 +110,8 @@ def _ratio(counts: Mapping[str, int]) -> float | None:
 # --- as JSON ---
 
 
-def _document(trail: Trail, daemon: Daemon, state: Mapping[str, Any], faults: list[FaultRow]) -> dict[str, object]:
-    found, counts = trail.settings, state["sessions"]
+def _document(found: Settings, daemon: Daemon, state: Mapping[str, Any], faults: list[FaultRow]) -> dict[str, object]:
+    counts = state["sessions"]
     own = ("sources", "jobs", "queue", "disks", "store_bytes", "archive_bytes", "catalog_bytes", "wal_bytes", "agents_delete", "alarms")
     more = ("paused", "no_space", "clock", "drill", "findings")
     return {
@@ -161,8 +163,8 @@ def fault_document(fault: FaultRow) -> dict[str, object]:
 # --- for people ---
 
 
-def _lines(trail: Trail, daemon: Daemon, state: Mapping[str, Any]) -> Iterator[str]:
-    found, counts = trail.settings, state["sessions"]
+def _lines(found: Settings, daemon: Daemon, state: Mapping[str, Any]) -> Iterator[str]:
+    counts = state["sessions"]
     who = "" if daemon.pid is None else f" (it says that it is process {daemon.pid})"
     yield "daemon    " + (f"running{who}" if daemon.running else "not running: `coldtrail run` starts it")
     yield "config    " + ("none, the defaults hold" if found.config_file is None else say.folder(str(found.config_file)))

@@ -196,7 +196,7 @@ def scrub(home: Home) -> bool:
     if done:
         with home.catalog.transaction():
             for row in owed:
-                home.catalog.put(replace(row, cleared=_SCRUBBED))
+                home.catalog.put(row._replace(cleared=_SCRUBBED))
     return done
 
 
@@ -207,7 +207,7 @@ def clear(home: Home, session: str) -> None:
             continue
         _clear_archive(home, home.layout.stream_key(row.host, row.source, row.stream))
         _clear_store(home.layout.stream(row.stream))
-        home.catalog.put(replace(row, cleared=_CLEARED))
+        home.catalog.put(row._replace(cleared=_CLEARED))
 
 
 def _clear_archive(home: Home, key: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from coldtrail.agents.base import Place
 from coldtrail.agents.walk import Candidate
@@ -71,7 +70,7 @@ def _is_same(home: Home, row: GraveRow, found: Candidate) -> bool:
             same = _matches(row, head, os.pread(fd, row.window_length, row.held - row.window_length))
     if same:
         size, mtime_ns, ctime_ns, identity = looks
-        home.catalog.put(replace(row, size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, identity=identity))
+        home.catalog.put(row._replace(size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, identity=identity))
     return same
 
 

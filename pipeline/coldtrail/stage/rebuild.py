@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from coldtrail import durable, indexes
@@ -228,11 +228,6 @@ def _streams_of(sessions: Mapping[str, list[StreamMeta]]) -> set[str]:
     return {meta.stream for metas in sessions.values() for meta in metas}
 
 
-def is_owed(home: Home) -> bool:
-    """Whether the catalog knows nothing though there is something to know."""
-    return home.catalog.is_empty() and (next(home.store.streams(), None) or next(home.archive.walk(), None)) is not None
-
-
 def adopt(home: Home) -> list[ColdtrailError]:
     """Take up what the store has and the catalog does not know, of a stream or of all of it: a crash came between the two."""
     errors: list[ColdtrailError] = []
@@ -334,10 +329,9 @@ def _row_differences(session: str, stream: str, old: StreamRow | SessionRow | No
     if old is None:
         yield Difference(session, stream, "", None, "a stream" if stream else "a session")
         return
-    for field in fields(new):
-        ours, theirs = getattr(old, field.name), getattr(new, field.name)
-        if ours != theirs and field.name not in _HINTS:
-            yield Difference(session, stream, field.name, ours, theirs)
+    for name, ours, theirs in zip(new._fields, old, new, strict=True):
+        if ours != theirs and name not in _HINTS:
+            yield Difference(session, stream, name, ours, theirs)
 
 
 def _metas(home: Home, manifests: Mapping[str, Manifest], errors: list[ColdtrailError], mended: Mended | None) -> Iterator[StreamMeta]:

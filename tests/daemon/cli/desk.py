@@ -13,8 +13,8 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from coldtrail.client import Settings, open_home, settings
 from coldtrail.model import instant_text
+from coldtrail.settings import Settings, open_home, settings
 from coldtrail.stage.compact import Compactor, due
 from coldtrail.stage.scan import Scanner
 from coldtraild.cli import coldtrail

@@ -14,7 +14,7 @@ import pytest
 
 from coldtrail import durable
 from coldtrail.catalog import changed
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from coldtrail.stage import doctor
 from coldtrail.stage.surroundings import of_disks, of_sources
 from coldtraild.cli.doctor import machine

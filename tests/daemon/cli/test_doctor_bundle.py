@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from coldtrail.stage.scan import Scanner
 from coldtraild.cli import coldtrail
 from daemon.cli.desk import FIRST, Desk

@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from coldtrail.stage import drill as stage
 from coldtrail.stage import prove
 from coldtrail.stage.drill import NAME, SCRATCH_PREFIX, drill, last

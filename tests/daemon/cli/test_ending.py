@@ -71,7 +71,7 @@ def test_a_traceback_comes_only_when_it_is_asked_for(desk: Desk) -> None:
     assert told.stderr.endswith("coldtrail: nothing: no session has this key, id or path\nhint: `coldtrail ls` shows what there is\n")
 
 
-BUG = "import coldtrail.client\ncoldtrail.client.Trail.sessions = lambda *_, **__: {}['secret words']"
+BUG = "import coldtrail.catalog\ncoldtrail.catalog.Catalog.sessions = lambda *_, **__: {}['secret words']"
 
 
 def test_a_fault_of_our_own_is_one_line_without_any_words_of_a_session(desk: Desk) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coldtrail.client import now_ms
+from coldtrail.settings import now_ms
 from coldtraild.cli.say import local
 from daemon.cli.desk import DAY_MS, FIRST, JANUARY_MS, SECOND, Desk
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coldtrail.catalog import changed
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from coldtrail.stage.rebuild import differences, rebuild
 from daemon.cli.desk import FIRST, SECOND, Desk
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 
 from coldtrail.catalog import Catalog
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from daemon.cli.desk import FIRST, SECOND, Desk
 
 OLD_GO = '[retention]\ngrace = "1ms"\n[[retention.rule]]\nagent = "claude-code"\nkeep_within = "30d"\n'
@@ -261,7 +260,7 @@ def test_while_a_sources_disk_is_not_mounted_retention_rests_for_it(two: Desk) -
 def test_what_others_go_on_from_is_named_and_purged_only_by_force(two: Desk) -> None:
     with open_home(two.settings()) as home:
         (fork,) = home.catalog.sessions_with_id(SECOND)
-        home.catalog.put(replace(fork, parents=f'["{FIRST}"]'))
+        home.catalog.put(fork._replace(parents=f'["{FIRST}"]'))
     assert fork.key in two.run("purge", FIRST, code=4).stdout
     result = two.run("purge", FIRST, "--yes", code=4)
     assert fork.key in result.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from daemon.cli.desk import FIRST, SECOND, Desk
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from coldtrail.stage.checkpoint import Policy, advance
 from daemon.cli.desk import FIRST, JANUARY_MS, Desk
 

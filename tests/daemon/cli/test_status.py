@@ -11,7 +11,7 @@ import pytest
 
 from coldtrail import durable
 from coldtrail.catalog import SessionRow
-from coldtrail.client import now_ms, open_home
+from coldtrail.settings import now_ms, open_home
 from coldtraild import health, report
 from coldtraild.control import Control
 from coldtraild.runs import Pause, Runs

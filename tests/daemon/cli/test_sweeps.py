@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 
 import pytest
 
-from coldtrail.client import open_home
 from coldtrail.model import instant_text
+from coldtrail.settings import open_home
 from daemon.cli.desk import DAY_MS, FIRST, SECOND, Desk
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -29,7 +28,7 @@ def lose_a_byte(desk: Desk, session: str) -> None:
     """The catalog says that not all of it is held."""
     with open_home(desk.settings()) as home:
         (row,) = home.catalog.streams_with(session_id=session, source="claude-code")
-        home.catalog.put(replace(row, size=row.held + 1))
+        home.catalog.put(row._replace(size=row.held + 1))
 
 
 def test_every_session_has_the_day_on_which_its_agent_deletes_it_and_whether_it_is_kept(two: Desk) -> None:

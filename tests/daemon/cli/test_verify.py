@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from coldtrail.stage.stopped import NAME, Stopped
 from coldtrail.stage.verify import Effort, Spot, verify
 from daemon.cli.desk import FIRST, SECOND, Desk

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from coldtrail.client import open_home
+from coldtrail.settings import open_home
 from coldtrail.stage.compact import Compactor, due
 from coldtrail.stage.drill import drill
 from coldtrail.stage.repair import Repaired, repair

@@ -210,7 +210,7 @@ def test_what_others_go_on_from_stays_until_they_go_and_is_named(world: World, o
         fork = converse(world, 9)
         world.scan()
         (young,) = home.catalog.sessions_with_id(fork)
-        home.catalog.put(replace(young, parents=f'["{old[0]}"]'))
+        home.catalog.put(young._replace(parents=f'["{old[0]}"]'))
         plan = prune.plan(home, OLD_GO, HERE)
         assert {each.id for each in plan.of(Verdict.EXPIRE)} == set(old[1:])
         assert next(each.reason for each in plan.decisions if each.key == rows[old[0]].key) == f"{fork} needs it"

@@ -16,7 +16,7 @@ from coldtrail.format.wishes import Act
 from coldtrail.home import Home
 from coldtrail.sessions import read_manifest
 from coldtrail.stage import expire, wish
-from coldtrail.stage.rebuild import adopt_wishes, is_owed, rebuild
+from coldtrail.stage.rebuild import adopt_wishes, rebuild
 from coldtrail.stage.restore import Wish, plan_restore
 from coldtrail.stage.restore import carry_out as put_back
 from coldtrail.stage.verify import verify
@@ -57,7 +57,7 @@ def test_killed_at_every_step_a_start_leaves_all_of_it_or_the_tombstone_alone(
 
     def started() -> None:
         with world.open() as home:
-            if is_owed(home):
+            if home.owes_rebuild():
                 assert rebuild(home) == []
             expire.finish(home)
             assert adopt_wishes(home) == []
@@ -122,7 +122,7 @@ def test_a_catalog_of_tombstones_alone_is_not_made_anew_at_every_start(world: Wo
     kept(world, lines)
     removed(world)
     with world.open() as home:
-        assert not is_owed(home)
+        assert not home.owes_rebuild()
 
 
 # ---- what comes between a plan and its doing ------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,7 +143,7 @@ def test_what_others_go_on_from_is_purged_only_by_force_and_they_are_named(world
     with world.open() as home:
         (row,) = home.catalog.sessions_with_id(lines.session)
         (fork,) = home.catalog.sessions_with_id(OTHER)
-        home.catalog.put(replace(fork, parents=f'["{row.id}"]'))
+        home.catalog.put(fork._replace(parents=f'["{row.id}"]'))
         assert [each.key for each in purge.needed_by(home, row)] == [fork.key]
         with pytest.raises(RefusedError, match=fork.key):
             purge.purge(home, row, "asked for", live=False)

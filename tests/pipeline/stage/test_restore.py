@@ -109,7 +109,7 @@ def test_an_id_that_two_projects_have_is_asked_and_not_guessed(world: World) -> 
     shutil.rmtree(world.root / "projects")
     world.scan()
     from coldtrail import Trail
-    from coldtrail.client import settings
+    from coldtrail.settings import settings
 
     environment = {"HOME": str(world.folder), "COLDTRAIL_HOME": str(world.layout.home)}
     with Trail(settings(env=environment)) as trail:

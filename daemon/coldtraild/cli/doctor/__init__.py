@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from coldtrail import ConfigError
-from coldtrail.client import Settings, find_sources, now_ms, open_home, uptime
 from coldtrail.errors import ColdtrailError
+from coldtrail.settings import Settings, find_sources, now_ms, open_home, uptime
 from coldtrail.stage import doctor, surroundings
 from coldtrail.stage.doctor import Finding, Severity
 from coldtrail.steady import seems_suspended

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from coldtrail.client import Settings, open_home
 from coldtrail.config import Config, show
 from coldtrail.errors import ColdtrailError, RefusedError
 from coldtrail.format import lines
 from coldtrail.format.toml import Document, World
 from coldtrail.home import Home
 from coldtrail.layout import Layout
+from coldtrail.settings import Settings, open_home
 from coldtrail.stage import doctor, drill
 from coldtrail.stage.doctor import Finding
 from coldtraild.cli.doctor import machine

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from coldtrail.client import Settings
 from coldtrail.errors import ColdtrailError
+from coldtrail.settings import Settings
 from coldtrail.stage.doctor import Finding, Severity
 from coldtraild.units import Installed, Manager
 from coldtraild.units.launchd import Launchd

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from coldtrail import durable
-from coldtrail.client import Settings, alone, now_ms, open_home
 from coldtrail.errors import ColdtrailError, LockedError
+from coldtrail.settings import Settings, alone, now_ms, open_home
 from coldtrail.stage import doctor
 from coldtrail.stage.doctor import Finding, Mend
 from coldtrail.stage.rebuild import rebuild
