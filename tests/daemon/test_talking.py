@@ -17,6 +17,7 @@ from daemon.test_daemon import SESSION, Daemon, World
 from daemon.waiting import until
 
 QUICK = '[capture]\ndebounce = "100ms"\n'
+FAR_S = 4_000_000_000  # in the year 2096
 
 
 @pytest.fixture
@@ -120,9 +121,8 @@ def test_sync_takes_an_unfinished_line_at_once_and_proves_it(world: World) -> No
         for words in (["sync", "--wait"], ["sync", SESSION[:8], "--wait"], ["sync", str(world.log), "--wait"]):
             with world.log.open("ab") as file:
                 file.write(b'{"half')
-            begin_s = time.monotonic()
-            done = world.run(*words)
-            assert (done.returncode, time.monotonic() - begin_s < 4.5) == (0, True), "its quiet was not waited for"
+            os.utime(world.log, (FAR_S, FAR_S))  # it will not have been quiet for long
+            assert world.run(*words).returncode == 0
             assert world.held() == world.log.read_bytes()
         assert daemon.process.poll() is None
 
@@ -185,7 +185,7 @@ def test_a_pause_of_capture_ends_by_itself_and_what_was_written_meanwhile_is_tak
     world.configure(QUICK)
     with world.daemon():
         before = world.held()
-        assert world.run("pause", "--capture", "--for", "4s").returncode == 0
+        assert world.run("pause", "--capture", "--for", "8s").returncode == 0
         world.append()
         time.sleep(1.5)
         assert world.held() == before
