@@ -267,7 +267,7 @@ class Catalog:
 
     def _rows(self, kind: type[_Row], where: str, *values: object) -> list[_Row]:
         question = f"SELECT {', '.join(kind._fields)} FROM {_TABLES[kind]} WHERE {where}"
-        return [kind._make(each) for each in self._db.execute(question, values).fetchall()]
+        return list(map(kind._make, self._db.execute(question, values)))
 
     def ask(self, question: str, *values: object) -> list[tuple[Any, ...]]:
         """The answer to a question of `sums`."""

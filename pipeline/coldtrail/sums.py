@@ -18,6 +18,7 @@ _STREAMS = """
     FROM streams GROUP BY source"""
 
 _TRACES = "SELECT session, role, path, held, size, check_due, gone_ms, mtime_ns, grew_ms, facts, tail FROM streams"
+_BELOW = "SELECT stream, path, gone_ms IS NULL FROM streams WHERE path >= ? AND path < ?"
 
 _UNSETTLED = """rolled = 1 OR (settled = 0 AND grew_ms <= ? AND NOT EXISTS (
     SELECT 1 FROM sessions WHERE key = streams.session AND MAX(COALESCE(last_ms, 0), grew_ms) > ?))"""
@@ -70,6 +71,11 @@ class Trace(NamedTuple):
 def traces(catalog: Catalog) -> list[Trace]:
     """Of every stream."""
     return list(map(Trace._make, catalog.ask(_TRACES)))
+
+
+def streams_below(catalog: Catalog, folder: bytes) -> list[tuple[str, bytes, int]]:
+    """Each stream whose path begins with `folder`, which ends in a slash, with that path, and whether its file was there."""
+    return catalog.ask(_BELOW, folder, folder[:-1] + b"0")
 
 
 def sessions(catalog: Catalog) -> SessionSums:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from coldtrail import sums
 from coldtrail.agents.walk import Candidate, Source, at_path, walk
 from coldtrail.catalog import StreamRow, changed
 from coldtrail.errors import ColdtrailError, StoreFullError
@@ -183,9 +184,10 @@ class Scanner:
     def _mark_gone(self, sources: list[Source], present: set[bytes], tally: Tally, *, below: bytes = b"") -> None:
         """Take down which streams' files are no longer there; what was captured of them stays."""
         for source in sources:
-            rows = self._home.catalog.streams_below(below or os.fsencode(source.root) + b"/")
-            gone = [row for row in rows if row.gone_ms is None and row.path not in present and _is_gone(row.path)]
-            if all(_was_on_another_disk(row) for row in gone) and not any(row.path in present for row in rows):
+            known = sums.streams_below(self._home.catalog, below or os.fsencode(source.root) + b"/")
+            missed = [stream for stream, path, was_there in known if was_there and path not in present and _is_gone(path)]
+            gone = [row for row in map(self._home.catalog.stream, missed) if row is not None]
+            if all(map(_was_on_another_disk, gone)) and not any(path in present for _, path, _ in known):
                 continue  # an empty folder is what an unmounted disk leaves
             for row in gone:
                 try:
