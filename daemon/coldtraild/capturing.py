@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coldtrail.agents.walk import Source
-from coldtrail.errors import NotFoundError, StoreFullError
+from coldtrail.errors import NotFoundError, StoreFullError, UnverifiableError
 from coldtrail.home import Home
 from coldtrail.layout import is_id
 from coldtrail.settings import Settings, find_sources, now_ms, open_home
@@ -79,8 +79,9 @@ class Capturing:
         self._found, self._marks, self._tell, self._paused, self._clock_ms = found, marks, listeners, paused, clock_ms
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="coldtrail-capture")
-        self._asked_lock = threading.Lock()
+        self._wanted = threading.Condition()  # guards what is asked for, and tells of it
         self._asked: list[tuple[str, ...]] = []  # names to capture now; none: everything
+        self.new: list[Source] = []  # sources whose first look is still to begin
         self.ready = threading.Event()  # the first scan is done, or has failed
         self.first: Tally | None = None
         self.broken: BaseException | None = None
@@ -101,6 +102,8 @@ class Capturing:
         """Take what is marked, then end; False where that took longer than `timeout_s`."""
         self._stop.set()
         self._marks.close()
+        with self._wanted:
+            self._wanted.notify_all()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -110,8 +113,13 @@ class Capturing:
         return self._thread.ident or 0
 
     def use(self, found: Settings) -> None:
-        """Go on with other settings, from the next pass on."""
+        """Go on with other settings, from the next pass on; sources that are new in them, or others than before, are looked at now."""
+        known = find_sources(self._found)
+        new = [source for source in find_sources(found) if source not in known]
         self._found = found
+        if new:
+            self._calm_since_ms = self._clock_ms()  # nobody was to be told of what happened there before
+            self._want(new=new)
 
     def scan(self) -> None:
         """Look at everything, in its turn."""
@@ -120,8 +128,13 @@ class Capturing:
 
     def sync(self, names: Sequence[str] = ()) -> None:
         """Capture these sessions (keys, or paths of logs that nobody has met) now, unfinished lines too; without any: everything."""
-        with self._asked_lock:
-            self._asked.append(tuple(names))
+        self._want(asked=[tuple(names)])
+
+    def _want(self, *, asked: Sequence[tuple[str, ...]] = (), new: Sequence[Source] = ()) -> None:
+        with self._wanted:
+            self._asked += asked
+            self.new += new
+            self._wanted.notify_all()
         self._marks.wake()
 
     def _run(self) -> None:
@@ -188,15 +201,18 @@ class Capturing:
 
     def _serve(self, home: Home, scanner: Scanner) -> None:
         """Do what was asked for."""
-        with self._asked_lock:
-            asked, self._asked = self._asked, []
+        with self._wanted:
+            asked, self._asked, new, self.new = self._asked, [], self.new, []
         if () in asked:
             self._everything(home, scanner, whole=True)
+        elif new:
+            roots = [source.root for source in new]
+            self._pass(home, roots, lambda: scanner.scan(source for source in self._sources(home) if source in new))
         for name in dict.fromkeys(name for names in asked for name in names):
             self._pass(home, [], lambda name=name: self._one(home, name))  # type: ignore[misc]
 
     def _one(self, home: Home, name: str) -> Tally:
-        with contextlib.suppress(NotFoundError):  # whoever asked looks for himself
+        with contextlib.suppress(NotFoundError, UnverifiableError):  # whoever asked looks for himself
             sources = self._sources(home)
             barrier = Barrier.over(home, sources, name) if is_id(name) else Barrier.at(home, sources, Path(name))
             if barrier.missing(home):
@@ -248,7 +264,9 @@ class Capturing:
     def _again(self, wait_s: float, whole: bool) -> None:
         self._whole_failed = self._whole_failed or whole
         self._tell.alive()
-        if not self._stop.wait(wait_s):
+        with self._wanted:  # who asks, asks for another try
+            self._wanted.wait_for(lambda: self._stop.is_set() or self._asked or self.new, wait_s)
+        if not self._stop.is_set():
             self._marks.everything()
 
     def _came_through(self, tally: Tally, *, first: bool) -> None:

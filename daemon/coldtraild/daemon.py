@@ -281,9 +281,9 @@ class Daemon:
         if not self._capturing.ready.is_set():
             return  # the schedule begins with what holds by then
         if found.config.capture.scan_every_ms != old.config.capture.scan_every_ms:
-            self._schedule.every("scan", found.config.capture.scan_every_ms / 1000, self._capturing.scan)
+            # by the new pace one may be overdue
+            self._schedule.every("scan", found.config.capture.scan_every_ms / 1000, self._capturing.scan, first_after_s=0.0)
         self._watch()
-        self._capturing.scan()
         if found.config.retention != old.config.retention:
             self._schedule.run_soon("retain")
 

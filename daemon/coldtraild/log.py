@@ -64,8 +64,8 @@ class _Window:
 
     ends_s: float
     level: int
-    kind: str
     count: int = 0
+    last: str = ""  # what the latest of those that were held back would have said
 
 
 class RateLimit:
@@ -78,9 +78,12 @@ class RateLimit:
     def admits(self, record: logging.LogRecord) -> bool:
         """Whether this record is written."""
         kind = (record.name, record.levelno, str(record.msg))
-        window = self._windows.setdefault(kind, _Window(self._clock() + WINDOW_S, record.levelno, str(record.msg)))
+        window = self._windows.setdefault(kind, _Window(self._clock() + WINDOW_S, record.levelno))
         window.count += 1
-        return window.count <= BURST
+        if window.count <= BURST:
+            return True
+        window.last = _words(record)
+        return False
 
     def told(self, *, at_once: bool = False) -> Iterator[logging.LogRecord]:
         """One record for each kind that had some held back and whose window is over (`at_once`: whether or not it is)."""
@@ -93,8 +96,8 @@ class RateLimit:
 
 
 def _held_back(window: _Window) -> logging.LogRecord:
-    values = {"count": window.count - BURST, "kind": window.kind}
-    template = "%(count)d more of these were held back: %(kind)s"
+    values = {"count": window.count - BURST, "last": window.last}
+    template = "%(count)d more of these were held back, the last of them: %(last)s"
     return logging.LogRecord(NAME, window.level, "", 0, template, (values,), None)
 
 
@@ -124,6 +127,14 @@ class _CalmHandler(logging.StreamHandler[TextIO]):
 def _message(record: logging.LogRecord) -> str:
     error = record.exc_info[1] if record.exc_info else None
     return f"{record.getMessage()}: {error_text(error)}" if error else record.getMessage()
+
+
+def _words(record: logging.LogRecord) -> str:
+    """The message of a record that is not written; where its values do not fit, which a handler would tell, the template."""
+    try:
+        return _message(record)
+    except (TypeError, ValueError, KeyError):
+        return str(record.msg)
 
 
 def _time(record: logging.LogRecord) -> str | None:

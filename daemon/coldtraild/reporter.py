@@ -127,7 +127,7 @@ class Reporter:
         waiting = self._waiting(source, now_ms)
         looked_ms = capturing.looked_ms
         late_ms = _LATE_SCANS * found.config.capture.scan_every_ms + 60_000
-        looked = looked_ms is not None and now_ms - looked_ms < late_ms
+        looked = looked_ms is not None and now_ms - looked_ms < late_ms and source not in capturing.new
         counted = self._sources.get(source.name)
         return {
             "name": source.name,
@@ -160,7 +160,7 @@ class Reporter:
         if self._parts.marks.overflowed:
             lag_s = max(lag_s, self._parts.marks.oldest_s)
         under_way = self._parts.capturing.under_way
-        if under_way is not None and under_way.paths is None:
+        if under_way is not None and (under_way.paths is None or source.root in under_way.paths):
             lag_s = max(lag_s, self._tick_s() - under_way.since_s)
         return _Waiting(files, size, lag_s)
 

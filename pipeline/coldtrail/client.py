@@ -164,7 +164,8 @@ class Trail:
 
         `session` is one, or what `session()` takes, or the path of a log that coldtrail has not met yet; sub-agents' new files
         count. Where no daemon runs it is captured by this call. UnverifiableError tells what is missing after `timeout_s`
-        seconds; NotFoundError, AmbiguousError, StoreFullError.
+        seconds, and at once what an agent took back before anybody had captured it, when all that is there now is safe;
+        NotFoundError, AmbiguousError, StoreFullError.
 
             trail.wait_captured(session)
         """

@@ -112,8 +112,36 @@ def test_of_a_kind_five_a_minute_are_written_and_then_one_line_counts_the_rest(a
     log.clock.now_s += 61
     log.log.info("another kind")
     assert len(log.lines) == 7
-    assert "100 more of these were held back: %(path)s: unreadable" in log.lines[5]
+    assert "100 more of these were held back, the last of them: /logs/104: unreadable" in log.lines[5]
     assert "another kind" in log.lines[6]
+    if as_json:
+        assert json.loads(log.lines[5])["fields"] == {"count": 100, "last": "/logs/104: unreadable"}
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_of_what_is_held_back_an_unexpected_exceptions_words_are_not_written_either(as_json: bool) -> None:
+    log = Log(as_json=as_json)
+    for _ in range(BURST + 1):
+        try:
+            raise KeyError(SECRET)
+        except KeyError:
+            log.log.exception("%(path)s: failed", {"path": "/logs/a.jsonl"})
+    log.clock.now_s += 61
+    log.log.info("another kind")
+    assert "1 more of these were held back, the last of them: /logs/a.jsonl: failed: KeyError at test_log.py:" in log.lines[BURST]
+    assert "somebody" not in "".join(log.lines)
+
+
+def test_what_does_not_fit_its_template_is_held_back_like_any_other_and_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logging.raiseExceptions", False)
+    log = Log(as_json=False)
+    everything = logging.getLogger()  # pytest's own handler raises what any other keeps to itself
+    monkeypatch.setattr(everything, "handlers", [each for each in everything.handlers if getattr(each, "stream", None) is log.stream])
+    for _ in range(BURST + 1):
+        log.log.warning("%(path)s: gone", {"other": 1})
+    log.clock.now_s += 61
+    log.log.info("another kind")
+    assert "1 more of these were held back, the last of them: %(path)s: gone" in log.lines[0]
 
 
 def test_after_its_minute_a_kind_is_written_again() -> None:
@@ -123,7 +151,9 @@ def test_after_its_minute_a_kind_is_written_again() -> None:
     log.clock.now_s += 61
     for _ in range(6):
         log.log.warning("again")
-    assert [line.split("  ")[-1] for line in log.lines] == ["again"] * 5 + ["1 more of these were held back: again"] + ["again"] * 5
+    assert [line.split("  ")[-1] for line in log.lines] == ["again"] * 5 + ["1 more of these were held back, the last of them: again"] + [
+        "again"
+    ] * 5
 
 
 def test_kinds_do_not_hold_each_other_back() -> None:
@@ -148,7 +178,7 @@ def test_what_was_held_back_is_told_at_the_end_too() -> None:
     for _ in range(8):
         log.log.warning("again")
     Log(as_json=False)
-    assert log.lines[-1].endswith("3 more of these were held back: again")
+    assert log.lines[-1].endswith("3 more of these were held back, the last of them: again")
 
 
 # Nothing private

@@ -183,6 +183,19 @@ def test_no_call_of_run_now_is_ever_forgotten(schedule: Schedule) -> None:
             seen.clear()
 
 
+def test_what_is_asked_for_begins_at_once_and_not_at_the_next_look_at_the_clock(schedule: Schedule, runs: Runs) -> None:
+    schedule.every("drill", FAR_S, runs, apart=True)
+    schedule.start()
+    late_s = []
+    for number in range(1, 52):
+        asked_s = time.monotonic()
+        schedule.run_now("drill")
+        assert runs.wait_started(number)
+        late_s.append(time.monotonic() - asked_s)
+        until(lambda: not status(schedule, "drill").running)
+    assert sorted(late_s)[25] < 1.0
+
+
 def test_run_now_of_an_unknown_job_is_an_error(schedule: Schedule) -> None:
     with pytest.raises(KeyError, match="none"):
         schedule.run_now("none")

@@ -252,6 +252,30 @@ def test_a_source_comes_and_goes_without_a_restart(world: World, tmp_path: Path,
         assert daemon.process.poll() is None
 
 
+def looked_ms(world: World) -> object:
+    """When the last scan of everything came to its end."""
+    return json.loads((trail(world) / "state.json").read_bytes())["sources"][0]["looked_ms"]
+
+
+def test_a_reload_looks_at_what_is_new_alone_unless_a_scan_is_overdue_by_it(world: World, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "a.jsonl").write_bytes(b'{"event_type":"session_start","session_id":"a"}\n')
+    world.configure(QUICK)
+    with world.daemon():
+        before_long(world, lambda found: found["well"])
+        scanned_ms = looked_ms(world)
+        world.configure(QUICK + source_of(logs))
+        assert world.run("reload").returncode == 0
+        before_long(world, lambda found: found["sessions"]["total"] == 2)
+        assert world.run("sync", SESSION, "--wait").returncode == 0
+        before_long(world, lambda found: found["well"])
+        assert looked_ms(world) == scanned_ms
+        world.configure(QUICK + 'scan_every = "4m"\n' + source_of(logs))
+        assert world.run("reload").returncode == 0
+        until(lambda: looked_ms(world) != scanned_ms)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

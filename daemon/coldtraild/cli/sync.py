@@ -19,7 +19,7 @@ _EXITS = {
     1: "it could not be captured",
     3: "no such session, or several",
     4: "capture is paused",
-    5: "not everything is safe after the timeout: each file that is not is told",
+    5: "not everything is safe after the timeout, or an agent took bytes back before they were captured: each such file is told",
 }
 
 

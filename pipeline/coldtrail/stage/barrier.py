@@ -12,7 +12,7 @@ from typing import Self
 from coldtrail.agents.base import HEAD_BYTES, Place
 from coldtrail.agents.walk import Candidate, Source, at_path, walk
 from coldtrail.catalog import StreamRow
-from coldtrail.errors import CorruptionError, NotFoundError, SourceError
+from coldtrail.errors import CorruptionError, NotFoundError, SourceError, UnverifiableError
 from coldtrail.home import Home
 from coldtrail.plain import Plain
 from coldtrail.stage import identify, prove
@@ -27,6 +27,7 @@ class Mark:
 
     found: Candidate
     ends: tuple[bytes, bytes] | None  # its first bytes, and those before its end; None where it could not be read
+    held: int = 0  # how many of its bytes were surely in the store then
 
     @property
     def size(self) -> int:
@@ -39,7 +40,8 @@ class Barrier:
 
     def __init__(self, home: Home, sources: list[Source], files: Iterable[Candidate]) -> None:
         self._sources = sources
-        self._marks = [_mark(found) for found in files if not _is_safe(home, Mark(found, None))]
+        self._marks = [_mark(home, found) for found in files if not _is_safe(home, Mark(found, None))]
+        self._taken_back: list[Mark] = []
 
     @classmethod
     def over(cls, home: Home, sources: list[Source], session: str) -> Self:
@@ -56,12 +58,35 @@ class Barrier:
     def everywhere(cls, home: Home, sources: list[Source]) -> Self:
         """Over every file of every source."""
         found = (each for source in sources for each in walk(source, _pass_over))
-        return cls(home, sources, (each for each in found if identify.known(home, each) is not None or _place(each) is not None))
+        return cls(home, sources, (each for each in found if _is_ours(home, each)))
 
     def missing(self, home: Home) -> list[str]:
-        """What is not safe yet, a text for each file. What has been found safe is not looked at again."""
-        self._marks = [mark for mark in self._marks if not _is_safe(home, mark)]
-        return [_told(home, mark) for mark in self._marks]
+        """What is not safe yet, a text for each file. What has been found safe is not looked at again.
+
+        Of bytes that were taken back before anybody captured them it is told too, and what is there instead is waited for. When
+        all of that is safe there is nothing left to wait for: UnverifiableError.
+        """
+        there, away = list[Mark](), list[Mark]()
+        for mark in self._marks:
+            if not _is_safe(home, mark):
+                (there if _is_there(mark) else away).append(mark)
+        self._marks = there + [mark for mark in self._instead(home, away) if not _is_safe(home, mark)]
+        lost = [_lost(mark) for mark in self._taken_back if not _is_safe(home, mark)]
+        if lost and not self._marks:
+            raise UnverifiableError("; ".join(lost), hint="nobody can capture them any more; everything that is there now is safe")
+        return [_told(home, mark) for mark in self._marks] + lost
+
+    def _instead(self, home: Home, away: list[Mark]) -> Iterator[Mark]:
+        """Marks over what is now where these were, and where their files have gone to; what is nowhere is taken down as lost."""
+        now = [found for source in {mark.found.source for mark in away} for found in walk(source, _pass_over)]
+        by_path, by_inode = {found.path: found for found in now}, {prove.identity(found.stat): found for found in now}
+        for mark in away:
+            here, moved = by_path.get(mark.found.path), by_inode.get(prove.identity(mark.found.stat))
+            if moved is not None and not _begins_so(mark, moved.file):
+                moved = None  # the inode is another file's by now
+            if moved is None and (here is None or here.is_twin == mark.found.is_twin):
+                self._taken_back.append(mark)
+            yield from (_mark(home, each) for each in dict.fromkeys((here, moved)) if each is not None and _is_ours(home, each))
 
     def capture(self, home: Home) -> None:
         """Take what is missing, unfinished lines too. The caller holds the daemon's lock."""
@@ -133,19 +158,64 @@ def _place(found: Candidate) -> Place | None:
     return None
 
 
+def _is_ours(home: Home, found: Candidate) -> bool:
+    """Whether it is a session's file."""
+    return identify.known(home, found) is not None or _place(found) is not None
+
+
 def _pass_over(path: Path, error: OSError) -> None:
     """What cannot be read now is captured by nobody, and `status` tells of it."""
 
 
-def _mark(found: Candidate) -> Mark:
-    """Take down both ends of a file, so that the store can be asked for them."""
-    size = found.stat.st_size
+def _mark(home: Home, found: Candidate) -> Mark:
+    """Take down both ends of a file, so that the store can be asked for them, and how much of it is held."""
     try:
         with opened(found.file) as fd:
-            window = min(prove.WINDOW_BYTES, size)
-            return Mark(found, (os.pread(fd, min(prove.HEAD_BYTES, size), 0), os.pread(fd, window, size - window)))
+            return Mark(found, _ends(fd, found.stat.st_size), _held(identify.known(home, found), found, fd))
     except SourceError:
         return Mark(found, None)
+
+
+def _held(row: StreamRow | None, found: Candidate, fd: int) -> int:
+    """How much of a log that has grown is surely held; of one that changed otherwise nothing is sure."""
+    grew = row is not None and _is_log(found) and row.held < found.stat.st_size and not row.check_due
+    return row.held if row is not None and grew and prove.ends_match(row, fd) else 0
+
+
+def _ends(fd: int, size: int) -> tuple[bytes, bytes]:
+    window = min(prove.WINDOW_BYTES, size)
+    return os.pread(fd, min(prove.HEAD_BYTES, size), 0), os.pread(fd, window, size - window)
+
+
+def _is_log(found: Candidate) -> bool:
+    """Whether a file grows; any other is rewritten whole, and what is there when it is captured is enough."""
+    return found.path.suffix == identify.LOG_SUFFIX and not found.is_twin
+
+
+def _is_there(mark: Mark) -> bool:
+    """Whether what was in a file then still is; or may be, where nobody can look."""
+    try:
+        now, then = mark.found.file.stat(), mark.found.stat
+        is_alike = (now.st_size, now.st_ctime_ns, prove.identity(now)) == (then.st_size, then.st_ctime_ns, prove.identity(then))
+        return is_alike or not _is_log(mark.found) or _begins_so(mark, mark.found.file)
+    except FileNotFoundError:
+        return _disk_of(mark.found.file) != mark.found.stat.st_dev  # its disk is not mounted
+    except OSError:
+        return True
+
+
+def _begins_so(mark: Mark, file: Path) -> bool:
+    """Whether a file begins with what the mark stands for, as far as its ends tell; or may, where nobody can read one of them."""
+    try:
+        with opened(file) as fd:
+            return os.fstat(fd).st_size >= mark.size and mark.ends in (None, _ends(fd, mark.size))
+    except SourceError:
+        return True
+
+
+def _disk_of(file: Path) -> int:
+    """The device of the nearest folder above a file that is there."""
+    return next(folder for folder in file.parents if folder.exists()).stat().st_dev
 
 
 def _is_safe(home: Home, mark: Mark) -> bool:
@@ -200,6 +270,10 @@ def _is_captured_since(row: StreamRow, found: Candidate) -> bool:
 
 def _plain(home: Home, row: StreamRow, number: int) -> Plain:
     return home.plain_of(row.source, row.stream, number)
+
+
+def _lost(mark: Mark) -> str:
+    return f"{mark.found.path}: up to {mark.size - mark.held} of {mark.size} bytes were taken back before they were captured"
 
 
 def _told(home: Home, mark: Mark) -> str:
