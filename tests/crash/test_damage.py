@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,23 +23,9 @@ from coldtrail.model import Gap
 from coldtrail.stage.rebuild import adopt, differences, rebuild, tidy
 from coldtrail.stage.wish import set_pin
 from coldtrail.store import DAMAGED_SUFFIX, OpenSegment
-from world_of import Lines, World, assert_sound, chain_bytes, events, listed, metas, small_sizes
+from world_of import Lines, World, assert_sound, chain_bytes, events, listed, metas
 
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
+pytestmark = pytest.mark.usefixtures("small")
 
 
 def captured(world: World, *parts: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,12 @@ from coldtrail.stage.verify import verify
 from crash.killing import dies_at, steps_of
 from crash.scenarios import LONG_OUTPUT
 from pipeline.stage.places import flip_bit
-from world_of import Lines, World, assert_sound, generation_bytes, metas, small_sizes
+from world_of import Lines, World, assert_sound, generation_bytes, metas
+
+pytestmark = pytest.mark.usefixtures("small")
 
 OLD = LONG_OUTPUT[:20_000]
 NEW = bytes(reversed(LONG_OUTPUT))
-
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
 
 
 def world_before(folder: Path, *, held: bytes | None) -> World:

@@ -16,18 +16,14 @@ from coldtrail.layout import TEMP_PREFIX
 from coldtrail.stage.rebuild import adopt, differences
 from crash.killing import dies_at, steps_of
 from crash.scenarios import LOST_STORE, SCENARIOS, Scenario, Story
-from world_of import Held, Lines, World, assert_sound, events, generation_bytes, held, listed, metas, small_sizes
+from world_of import Held, Lines, World, assert_sound, events, generation_bytes, held, listed, metas
+
+pytestmark = pytest.mark.usefixtures("small")
 
 EVERY = bool(os.environ.get("COLDTRAIL_EVERY_STEP"))
 SOME = 6  # steps of a long work, where not every one is asked for
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,11 @@ import pytest
 from coldtrail.stage.rebuild import adopt, differences
 from crash.workers import captured, until, working
 from crash.working import CAPTURED, RealClock, truth
-from world_of import World, assert_sound, chain_bytes, metas, small_sizes
+from world_of import World, assert_sound, chain_bytes, metas
+
+pytestmark = pytest.mark.usefixtures("small")
 
 KILLS = int(os.environ.get("COLDTRAIL_KILLS") or 8)
-
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
 
 
 def test_killed_again_and_again_it_holds_every_byte_once(tmp_path: Path) -> None:

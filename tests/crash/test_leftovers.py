@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,9 @@ from coldtrail.stage.rebuild import adopt_wishes, differences
 from coldtrail.stage.wish import set_pin
 from crash.killing import dies_at, steps_of
 from crash.scenarios import restore_all
-from world_of import Lines, World, small_sizes
+from world_of import Lines, World
 
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
+pytestmark = pytest.mark.usefixtures("small")
 
 
 def captured(folder: Path, *, pinned: bool, sealed: bool) -> World:

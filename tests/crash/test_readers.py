@@ -18,17 +18,13 @@ from coldtrail.session import Session
 from crash.readers import WHOLE, read_on
 from crash.workers import captured, until, working
 from crash.working import RealClock
-from world_of import World, metas, small_sizes
+from world_of import World, metas
+
+pytestmark = pytest.mark.usefixtures("small")
 
 READERS = int(os.environ.get("COLDTRAIL_READERS") or 16)
 SECONDS = float(os.environ.get("COLDTRAIL_READERS_SECONDS") or 2)
 WAL_MAX_BYTES = 16 << 20  # SQLite begins it anew at 4 MB, unless a reader keeps it from that
-
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,13 +13,9 @@ from coldtrail.stage.repair import repair
 from coldtrail.stage.verify import verify
 from coldtrail.store import DAMAGED_SUFFIX
 from crash.killing import dies_at, steps_of
-from world_of import Lines, World, assert_sound, generation_bytes, metas, small_sizes
+from world_of import Lines, World, assert_sound, generation_bytes, metas
 
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
+pytestmark = pytest.mark.usefixtures("small")
 
 
 def flipped(path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from coldtrail.home import Home
@@ -12,23 +9,9 @@ from coldtrail.model import Relation
 from coldtrail.recover import Selection, StreamReader
 from coldtrail.stage.rebuild import adopt, rebuild
 from coldtrail.stage.restore import Passed, Wish, carry_out, plan_restore
-from world_of import SESSION, Lines, World, chain_bytes, generation_bytes, metas, small_sizes
+from world_of import SESSION, Lines, World, chain_bytes, generation_bytes, metas
 
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
+pytestmark = pytest.mark.usefixtures("small")
 
 
 def captured(world: World, data: bytes) -> bytes:

@@ -22,27 +22,12 @@ from crash.workers import TESTS, captured, until, working
 from crash.working import RealClock
 from pipeline.following import QUIET_MS, Stepped, generations, grown, ids, numbers
 from pipeline.stage.places import flip_bit, reads_of, sealed_files, the_session, the_stream
-from world_of import Lines, World, small_sizes
+from world_of import Lines, World
+
+pytestmark = pytest.mark.usefixtures("small")
 
 FOLLOWERS = int(os.environ.get("COLDTRAIL_READERS") or 4)
 SECONDS = float(os.environ.get("COLDTRAIL_READERS_SECONDS") or 4)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
-
-
-@pytest.fixture
-def home(world: World) -> Iterator[Home]:
-    with world.open() as home:
-        yield home
 
 
 # --- what is written ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,22 +16,7 @@ from pipeline.stage.forks import CHAT, GeminiWorld
 from pipeline.stage.places import CodexWorld, put_back, the_session, twin_of
 from world_of import Lines, World, small_sizes
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
-
-
-@pytest.fixture
-def home(world: World) -> Iterator[Home]:
-    with world.open() as home:
-        yield home
+pytestmark = pytest.mark.usefixtures("small")
 
 
 # --- what becomes of the file ---

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -14,24 +13,9 @@ from coldtrail.recover import StreamReader
 from coldtrail.tail import TAKEN_BACK, LogTail
 from pipeline.following import Stepped, generations, grown, ids, numbers
 from pipeline.stage.places import flip_bit, the_session, the_stream
-from world_of import Lines, World, small_sizes
+from world_of import Lines, World
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
-
-
-@pytest.fixture
-def home(world: World) -> Iterator[Home]:
-    with world.open() as home:
-        yield home
+pytestmark = pytest.mark.usefixtures("small")
 
 
 def cut(world: World, length: int) -> None:

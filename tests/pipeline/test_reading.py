@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,20 +13,11 @@ from coldtrail.model import Event, Position, instant_text
 from coldtrail.plain import Plain, SegmentFile
 from coldtrail.stage.scan import Scanner
 from pipeline.stage.places import the_session, the_stream
-from world_of import START_MS, Lines, World, compact, small_sizes
+from world_of import START_MS, Lines, World, compact
+
+pytestmark = pytest.mark.usefixtures("small")
 
 MINUTE_MS = 60_000
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
 
 
 def record(number: int, time_ms: int, *, uuid: str | None = None, kind: str = "user", size: int = 300) -> bytes:

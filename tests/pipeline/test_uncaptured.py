@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,15 +14,11 @@ from coldtrail.home import Home
 from pipeline.following import Stepped, by_itself, ids, nobody
 from pipeline.stage.forks import CHAT, GeminiWorld
 from pipeline.stage.places import put_back, the_session
-from world_of import Lines, World, small_sizes
+from world_of import Lines, World
+
+pytestmark = pytest.mark.usefixtures("small")
 
 Act = Callable[[World, Lines], None]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
 
 
 @pytest.fixture

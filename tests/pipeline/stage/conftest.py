@@ -8,19 +8,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.stage.places import CodexWorld, FolderWorld, Place
-from world_of import Lines, World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    """Claude Code has been here."""
-    return World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    """The lines of its main log."""
-    return Lines(world.clock)
 
 
 @pytest.fixture
