@@ -24,6 +24,7 @@ from coldtrail.store import OpenSegment
 
 BATCH_BYTES = 8 << 20  # read, proven, written and synced at a time
 BATCH_LINES_MAX = 100_000  # each is a record, and a batch's records are in memory at once
+AT_ONCE_BYTES = 64 << 20  # after a rebuild every file is met anew: longer ones are compared when what is new in all of them is safe
 TAIL_QUIET_MS = 5_000  # an unfinished line is captured when its file has been quiet for so long
 TAIL_MAX_BYTES = 1 << 20  # or when it is longer than this
 
@@ -162,13 +163,14 @@ class Capture:
     def _take_log(self, row: StreamRow, fd: int, whole: bool) -> StreamRow:
         found = os.fstat(fd)
         met_anew = row.held > 0 and row.identity != prove.identity(found)  # another file, perhaps a copy; or not met since a rebuild
+        compared = met_anew and (row.identity != "" or row.held <= AT_ONCE_BYTES)
         plain = self._home.plain_of(row.source, row.stream, row.generation)
-        matches = prove.ends_match(row, fd) and (not met_anew or prove.same_bytes(plain, row.held, fd))
+        matches = prove.ends_match(row, fd) and (not compared or prove.same_bytes(plain, row.held, fd))
         if not matches:
             row = self._next(row, fd, found, mixed=False)
-        elif met_anew:
-            row = changed(row, check_due=0)  # every byte was compared
-        elif row.held and row.held == found.st_size and not prove.unchanged(row, found):
+        elif compared:
+            row = changed(row, check_due=0)
+        elif met_anew or (row.held and row.held == found.st_size and not prove.unchanged(row, found)):
             row = changed(row, check_due=1)
         quiet_ms = self._home.now_ms() - found.st_mtime_ns // 1_000_000
         in_doubt = matches and row.held < found.st_size and is_in_doubt(self._home, row)

@@ -199,3 +199,23 @@ def test_a_session_that_could_not_be_read_yet_is_listed_the_same_after_a_rebuild
         before = documents(home)
         assert [each["bytes"] for each in before] == [0]
     assert made_again(world) == before
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_file_that_is_met_anew_is_compared_at_once_and_a_long_one_behind_all_that_is_new(
+    world: World, lines: Lines, monkeypatch: pytest.MonkeyPatch, *, is_long: bool
+) -> None:
+    world.write(world.main(), lines.some(3))
+    world.scan()
+    world.forget_catalog()
+    if is_long:
+        monkeypatch.setattr("coldtrail.stage.capture.AT_ONCE_BYTES", world.main().stat().st_size - 1)  # of what was held
+    world.append(world.main(), lines.some(1))
+    with world.open() as home:
+        rebuild(home)
+        scanner = Scanner(home)
+        assert scanner.look(world.sources, [world.main()]).new_bytes > 0
+        (row,) = home.catalog.all_streams()
+        assert (row.held, row.check_due) == (world.main().stat().st_size, is_long)
+        assert scanner.scan(world.sources).checked == is_long
+        assert [(each.generation, each.check_due) for each in home.catalog.all_streams()] == [(0, 0)]
