@@ -16,7 +16,7 @@ from coldtrail.home import Home
 from coldtrail.layout import is_id
 from coldtrail.sessions import read_manifest, write_manifest
 from coldtrail.stage import aside
-from coldtrail.stage.rebuild import adopt_wishes
+from coldtrail.stage.adopt import adopt_wishes
 from coldtrail.stage.reclaim import WAIT_MS, Act, Outcome, Terms, pending, reclaim
 from coldtrail.stage.restore import Wish, carry_out, plan_restore
 from coldtrail.stage.scan import Scanner

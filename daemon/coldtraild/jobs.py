@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from coldtrail import checkpoints
+from coldtrail import checkpoints, reserve
 from coldtrail.agents.walk import Source
 from coldtrail.errors import ColdtrailError, StoreFullError
 from coldtrail.home import Home
 from coldtrail.settings import Settings
 from coldtrail.stage import expire, placing
+from coldtrail.stage.adopt import adopt, adopt_wishes, tidy
 from coldtrail.stage.checkpoint import Policy, advance
 from coldtrail.stage.checkpoint import due as due_for_checkpoint
 from coldtrail.stage.compact import Compactor, due
-from coldtrail.stage.rebuild import adopt, adopt_wishes, rebuild, tidy
+from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.scan import BACK_OFF_MS
 from coldtrail.stage.seal import Pace, at_once
 from coldtraild.log import NAME, error_text
@@ -43,7 +44,7 @@ class Compaction:
 
 
 def prepare(home: Home, found: Settings) -> None:
-    """What a start owes to the run before it: the catalog as the files say, no temps left behind."""
+    """What a start owes to the run before it: the catalog as the files say, no temps left behind; and to the day of a full disk."""
     if home.owes_rebuild():
         log.info("the catalog is empty: making it again from store and archive")
         tell(rebuild(home))
@@ -52,6 +53,7 @@ def prepare(home: Home, found: Settings) -> None:
     roots = [source.root for source in found.sources]
     if count := tidy(home, TIDY_AFTER_MS) + placing.tidy(roots, home.layout.home):
         log.info("removed %(count)d unfinished files of an interrupted run", {"count": count})
+    reserve.keep(home.layout, home.host)
 
 
 def tell(errors: list[ColdtrailError]) -> None:

@@ -86,7 +86,7 @@ def _once(found: Settings) -> int:
     """One full pass: capture everything there is, then compact what is due, then remove what the config lets go."""
     with open_home(found) as home:
         jobs.prepare(home, found)
-        tally = Scanner(home, Told().progress, faults=(Exception,)).scan(found.sources, whole=True)
+        tally = _captured(home, found)
         jobs.checkpoint(home, found, lambda: False)
         done = jobs.compact(home, found, lambda: False)
         _retain(home, found)
@@ -96,6 +96,16 @@ def _once(found: Settings) -> int:
         for fault in home.catalog.faults():
             log.warning("%(place)s: %(what)s (%(hint)s)", {"place": os.fsdecode(fault.place), "what": fault.what, "hint": fault.hint})
         return 1 if tally.failed or tally.unreadable or done.failed else 0
+
+
+def _captured(home: Home, found: Settings) -> Tally:
+    """Capture everything there is; on a full disk once more, when retention has let go what it may."""
+    try:
+        return Scanner(home, Told().progress, faults=(Exception,)).scan(found.sources, whole=True)
+    except StoreFullError as error:
+        log.warning("%(what)s: what retention lets go goes first", {"what": error})
+        _retain(home, found)
+        return Scanner(home, Told().progress, faults=(Exception,)).scan(found.sources, whole=True)
 
 
 def _retain(home: Home, found: Settings) -> None:

@@ -23,7 +23,8 @@ from coldtrail.retention.plan import Verdict as Becomes
 from coldtrail.session import Session
 from coldtrail.settings import Settings, alone, find_sources, now_ms, open_home, settings, uptime
 from coldtrail.stage import barrier, prune, thin
-from coldtrail.stage.rebuild import adopt, rebuild
+from coldtrail.stage.adopt import adopt
+from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.verify import Verdict, verify
 from coldtrail.writer import SortableIds, Writer, log_path, state_of
 

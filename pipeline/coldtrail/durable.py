@@ -230,6 +230,12 @@ def remove(path: Path) -> None:
     step("removed", path)
 
 
+def files_below(folder: Path, prefix: str = "") -> Iterator[Path]:
+    """Every file below a folder whose name begins with `prefix`; what others remove meanwhile is passed over."""
+    for place, _, names in os.walk(folder):
+        yield from (Path(place, name) for name in names if name.startswith(prefix))
+
+
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool = True, note: bytes = b"") -> Iterator[None]:
     """Hold a flock on `path` for the block; LockedError where it is taken and `wait` is False.
@@ -237,7 +243,8 @@ def locked(path: Path, *, wait: bool = True, note: bytes = b"") -> Iterator[None
     The kernel drops the lock with the process, so a stale file means nothing. `note` is written into it for people.
     """
     make_folder(path.parent)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    with full_disk_told(path):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

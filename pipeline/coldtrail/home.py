@@ -22,7 +22,6 @@ from coldtrail.layout import Layout, check_id, is_id
 from coldtrail.plain import Plain
 from coldtrail.store import Store
 
-
 _Made = TypeVar("_Made")
 
 

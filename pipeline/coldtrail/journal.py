@@ -58,7 +58,9 @@ class Entry:
 
 
 class Journal:
-    """The file of one home, appended to by whoever acts, each line durable when `note` returns.
+    """The file of one home, appended to by whoever acts, before the act; each line is durable when `note` returns.
+
+    So a crash may leave a line of what was not done, and the next try writes it again; never an act without a line.
 
     >>> import tempfile
     >>> journal = Journal(Path(tempfile.mkdtemp()) / "journal.jsonl", lambda: 0)
@@ -76,7 +78,8 @@ class Journal:
         entry = Entry(self._now_ms(), act, session, agent_id, reason, size)
         line = lines.dumps(entry.to_json(), sort=True) + b"\n"
         durable.make_folder(self._path.parent)
-        fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, durable.FILE_MODE)
+        with durable.full_disk_told(self._path):
+            fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, durable.FILE_MODE)
         try:
             with durable.locked_fd(fd):
                 end = os.fstat(fd).st_size

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coldtrail import durable
+from coldtrail.errors import StoreFullError
 from coldtrail.format import lines
 from coldtrail.format.fields import integer, json_object, text
 from coldtrail.model import instant_text
@@ -51,7 +53,8 @@ def suspended(path: Path, now_ms: int, uptime: Uptime) -> str:
     'the clock went ahead by 399 days; nothing is removed before 2025-11-09T00:00:00.000Z'
     """
     look = _look(path, now_ms, uptime)
-    durable.replace(path, lines.dumps(asdict(look), sort=True) + b"\n")
+    with contextlib.suppress(StoreFullError):  # the next look is held against the last one that was kept: a jump is seen then, too
+        durable.replace(path, lines.dumps(asdict(look), sort=True) + b"\n")
     return _told(look)
 
 

@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from coldtrail import durable
 from crash.power import Ledger
@@ -16,10 +17,23 @@ KILLED = 137
 _FAILED = 1
 
 
-def dies_at(step: int, work: Callable[[], object], *, power: Path | None = None) -> bool:
+class Disk(Protocol):
+    """Stands in for fsync in a folder, and knows what a power cut leaves of it."""
+
+    def sync(self, fd: int) -> None:
+        """In place of os.fsync."""
+
+    def sync_all(self, folder: Path) -> None:
+        """In place of a sync of everything below a folder."""
+
+    def cut(self) -> None:
+        """The power is gone."""
+
+
+def dies_at(step: int, work: Callable[[], object], *, power: Path | None = None, disk: Callable[[Path], Disk] = Ledger) -> bool:
     """Do `work` in a child that is gone at its `step`-th durable step, counted from 1; False: it came to its end before.
 
-    `power`: a folder that loses, at that moment, whatever in it was not synced.
+    `power`: a folder that loses, at that moment, whatever in it was not synced; `disk` tells what that is.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -27,14 +41,14 @@ def dies_at(step: int, work: Callable[[], object], *, power: Path | None = None)
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: other tests may have left threads
         pid = os.fork()
     if pid == 0:
-        _run(step, work, None if power is None else Ledger(power))
+        _run(step, work, None if power is None else disk(power))
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     assert code in (0, KILLED), f"the work failed by itself (exit {code}), see its traceback on stderr"
     return code == KILLED
 
 
-def _run(step: int, work: Callable[[], object], ledger: Ledger | None) -> None:
+def _run(step: int, work: Callable[[], object], ledger: Disk | None) -> None:
     """What the child does; it never returns."""
     left = step
     if ledger is not None:
@@ -70,3 +84,13 @@ def steps_of(work: Callable[[], object]) -> list[str]:
     finally:
         durable.fault_hook = None
     return seen
+
+
+def then_step(work: Callable[[], object], folder: Path) -> Callable[[], None]:
+    """The same work with one more step at its end, in which nothing is done: to die there is to die when it is over."""
+
+    def both() -> None:
+        work()
+        durable.step("the end", folder)
+
+    return both

@@ -263,4 +263,5 @@ SCENARIOS = (
     Scenario("rewritten, captured, made dense", _captured_long, _rewrite, _everything),
 )
 
+COMPACTIONS = tuple(each for each in SCENARIOS if each.act in (_compact_hot, _compact_cold))
 LOST_STORE = Scenario("made again from the archive alone", _gone_dense, _lose_store, _rebuild)

@@ -20,7 +20,8 @@ from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
 from coldtrail.layout import TEMP_PREFIX, SegmentName
 from coldtrail.model import Gap
-from coldtrail.stage.rebuild import adopt, differences, rebuild, tidy
+from coldtrail.stage.adopt import adopt, tidy
+from coldtrail.stage.rebuild import differences, rebuild
 from coldtrail.stage.wish import set_pin
 from coldtrail.store import DAMAGED_SUFFIX, OpenSegment
 from world_of import Lines, World, assert_sound, chain_bytes, events, listed, metas

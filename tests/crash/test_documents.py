@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from coldtrail.home import Home
-from coldtrail.stage.rebuild import adopt, differences
+from coldtrail.stage.adopt import adopt
+from coldtrail.stage.rebuild import differences
 from coldtrail.stage.restore import Passed, Wish, carry_out, plan_restore
 from coldtrail.stage.verify import verify
 from crash.killing import dies_at, steps_of

@@ -13,9 +13,10 @@ import pytest
 
 from coldtrail.home import Home
 from coldtrail.layout import TEMP_PREFIX
-from coldtrail.stage.rebuild import adopt, differences
+from coldtrail.stage.adopt import adopt
+from coldtrail.stage.rebuild import differences
 from crash.killing import dies_at, steps_of
-from crash.scenarios import LOST_STORE, SCENARIOS, Scenario, Story
+from crash.scenarios import COMPACTIONS, LOST_STORE, SCENARIOS, Scenario, Story
 from world_of import Held, Lines, World, assert_sound, events, generation_bytes, held, listed, metas
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -131,6 +132,18 @@ def test_killed_at_any_step_everything_is_there_once_and_the_next_start_finishes
             assert_nothing_lost(world, before, reference.live)
             scenario.act(world)
             assert_finished(world, reference)
+
+
+@pytest.mark.parametrize("scenario", COMPACTIONS, ids=str)
+def test_killed_while_it_compacts_the_next_start_tells_what_the_files_say(scenario: Scenario, tmp_path: Path) -> None:
+    _, steps = undisturbed(tmp_path / "reference", scenario)
+    for step in chosen(steps):
+        world, _ = begin(tmp_path / str(step), scenario)
+        with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
+            assert dies_at(step, lambda world=world: scenario.act(world))  # type: ignore[misc]
+            with world.open() as home:
+                assert adopt(home) == []
+                assert differences(home) == ([], [])
 
 
 @each_scenario

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coldtrail.stage.rebuild import adopt, differences
+from coldtrail.stage.adopt import adopt
+from coldtrail.stage.rebuild import differences
 from crash.workers import captured, until, working
 from crash.working import CAPTURED, RealClock, truth
 from world_of import World, assert_sound, chain_bytes, metas

@@ -8,7 +8,8 @@ import pytest
 
 from coldtrail.layout import TEMP_PREFIX
 from coldtrail.sessions import read_manifest
-from coldtrail.stage.rebuild import adopt_wishes, differences
+from coldtrail.stage.adopt import adopt_wishes
+from coldtrail.stage.rebuild import differences
 from coldtrail.stage.wish import set_pin
 from crash.killing import dies_at, steps_of
 from crash.scenarios import restore_all

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,22 +13,18 @@ import pytest
 from coldtrail import durable
 from coldtrail.home import Home
 from coldtrail.stage import aside
-from coldtrail.stage.rebuild import adopt, differences
+from coldtrail.stage.adopt import adopt
+from coldtrail.stage.rebuild import differences
 from coldtrail.stage.reclaim import WAIT_MS, Act
-from crash import killing
+from crash.image import Image
 from crash.killing import dies_at, steps_of
-from crash.power import Ledger
 from reclaiming import AFTER_MS, Cold, assert_in_order_and_held, lost, settle
-from world_of import assert_sound, metas, small_sizes
+from world_of import assert_sound, metas
+
+pytestmark = pytest.mark.usefixtures("small")
 
 EVERY = bool(os.environ.get("COLDTRAIL_EVERY_STEP"))
 SOME = 8
-
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,44 +172,15 @@ def test_killed_twice_nothing_is_lost_and_the_run_after_that_finishes_it(scene: 
             raise
 
 
-class RenamingLedger(Ledger):
-    """Knows of renames, too: one of which neither folder was synced has not happened."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._renamed: list[tuple[str, str]] = []
-        real = os.rename
-
-        def rename(old: str | Path, new: str | Path) -> None:
-            real(old, new)
-            self._renamed.append((str(old), str(new)))
-
-        os.rename = rename  # type: ignore[assignment]
-        self._rename = real
-
-    def sync(self, fd: int) -> None:
-        super().sync(fd)
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
-            folder = os.readlink(f"/proc/self/fd/{fd}")
-            self._renamed = [each for each in self._renamed if folder not in map(os.path.dirname, each)]
-
-    def cut(self) -> None:
-        for old, new in reversed(self._renamed):
-            if os.path.exists(new) and not os.path.lexists(old):
-                self._rename(new, old)
-        super().cut()
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="names of open folders are read from /proc")
 @each_scene
-def test_at_a_power_cut_nothing_is_lost(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(killing, "Ledger", RenamingLedger)
+def test_at_a_power_cut_nothing_is_lost(scene: Scene, tmp_path: Path) -> None:
     steps = steps_of(lambda: _undisturbed(scene, tmp_path / "reference"))
     for step in chosen(len(steps), 4):
         cold = scene.begin(tmp_path / str(step))
         may_be = contents(cold)
         try:
-            assert dies_at(step, cold.step, power=cold.world.folder)
+            assert dies_at(step, cold.step, power=cold.world.folder, disk=Image)
             assert_nothing_lost(cold, may_be)
             assert_finished(cold)
         except BaseException as error:

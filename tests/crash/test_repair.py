@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from coldtrail.home import Home
-from coldtrail.stage.rebuild import adopt, differences, tidy
+from coldtrail.stage.adopt import adopt, tidy
+from coldtrail.stage.rebuild import differences
 from coldtrail.stage.repair import repair
 from coldtrail.stage.verify import verify
 from coldtrail.store import DAMAGED_SUFFIX

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from coldtrail.home import Home
 from coldtrail.stage import checkpoint
+from coldtrail.stage.adopt import adopt
 from coldtrail.stage.checkpoint import Policy
 from coldtrail.stage.compact import Compactor, due
-from coldtrail.stage.rebuild import adopt
 from coldtrail.stage.scan import Scanner
 from world_of import FOR_EVER_MS, SESSION, Clock, World, small_sizes
 

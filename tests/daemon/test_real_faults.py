@@ -203,3 +203,42 @@ def test_what_a_scan_finds_and_no_event_told_of_is_told_and_nothing_else_is(tmp_
     until(lambda: missed)
     assert missed == [log]
     assert capturing.stop(20)
+
+
+# ---- a disk that is full, and what may go ---------------------------------------------------------------------------------
+
+_FULL_AND_OLD = """
+import time
+disk = home / "disk"
+disk.mkdir()
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", disk], check=True)
+os.environ["COLDTRAIL_HOME"] = str(disk / "trail")
+old = (time.time() - 90 * 86_400, ) * 2
+def coldtrail(*asked):
+    return subprocess.run([sys.executable, "-m", "coldtraild.cli", *asked], capture_output=True, text=True)
+said = {"type": "user", "uuid": "u", "timestamp": "2020-01-01T00:00:00.000Z"}
+append(json.dumps({**said, "message": {"role": "user", "content": os.urandom(3_000_000).hex()}}).encode() + b"\\n")
+os.utime(log, old)
+config.write_text('[retention]\\ngrace = "1s"\\n[[retention.rule]]\\nkeep_within = "30d"\\n[compact]\\nafter = "0s"\\n')
+print(coldtrail("run", "--once").returncode)
+(disk / "trail" / "schedule.json").unlink()  # as if the last pass of retention were long ago
+with open(disk / "filler", "ab", buffering=0) as file:
+    for size in (1 << 16, 1 << 12, 1):
+        try:
+            while file.write(bytes(size)):
+                pass
+        except OSError:
+            pass
+fresh = {**said, "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+new = json.dumps({**fresh, "message": {"role": "user", "content": os.urandom(300_000).hex()}}).encode() + b"\\n"
+log.with_name("22222222-2222-4333-8444-555555555555.jsonl").write_bytes(new)
+time.sleep(1.1)
+done = coldtrail("run", "--once")
+print(done.returncode, done.stderr.count("what retention lets go goes first"))
+print([session["id"][:8] for session in json.loads(coldtrail("ls", "--json").stdout)["sessions"]])
+"""
+
+
+def test_on_a_full_disk_a_single_run_lets_go_what_may_go_and_then_captures(tmp_path: Path) -> None:
+    done = run_with_mounts(_SCENE + _FULL_AND_OLD, str(tmp_path))
+    assert done.stdout.split("\n")[:3] == ["0", "0 1", "['22222222']"], done.stdout + done.stderr

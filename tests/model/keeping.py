@@ -13,10 +13,12 @@ from coldtrail.config import Retention, Rule
 from coldtrail.home import Home
 from coldtrail.retention import Plan, Verdict
 from coldtrail.stage import expire, prune, purge, thin, wish
-from coldtrail.stage.rebuild import adopt, adopt_wishes, rebuild
+from coldtrail.stage.adopt import adopt, adopt_wishes
+from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.restore import Passed, Wish, carry_out, plan_restore
 from coldtrail.stage.scan import Scanner
 from coldtrail.stage.verify import verify
+from crash.image import Image
 from crash.killing import dies_at
 from world_of import Lines, World, chain_bytes, compact, generation_bytes, metas
 
@@ -284,7 +286,7 @@ class Game:
             one.marked_ms = self.world.clock() if verdict is Verdict.EXPIRE else None
 
     def dies(self) -> None:
-        """Retention is killed at some step; the next start finds each session as it was, or as the plan says."""
+        """Retention is killed at some step, or loses its power; the next start finds each session as it was, or as the plan says."""
         plan, keys = self.plan(), {one.id: self.row(one).key for one in self._kept()}
         for _ in range(3):
             if not any(map(plan.of, ACTS)):
@@ -297,7 +299,8 @@ class Game:
                 list(prune.carry_out(home, plan))
                 thin.thin(home, KEEP)
 
-        dies_at(self.random.randint(1, 30), work)
+        cut, luck = self.random.random() < 0.5, random.Random(self.random.random())
+        dies_at(self.random.randint(1, 30), work, power=self.world.folder if cut else None, disk=lambda folder: Image(folder, luck))
         self.home = self.world.open()
         if self.random.random() < 0.3:
             self.home.close()

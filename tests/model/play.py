@@ -13,8 +13,9 @@ from pathlib import Path
 from coldtrail.catalog import SessionRow
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.home import Home
+from coldtrail.stage.adopt import adopt
 from coldtrail.stage.capture import Capture
-from coldtrail.stage.rebuild import adopt, differences, rebuild
+from coldtrail.stage.rebuild import differences, rebuild
 from coldtrail.stage.restore import Passed, Wish, carry_out, plan_restore
 from coldtrail.stage.scan import Scanner
 from coldtrail.stage.verify import verify

@@ -7,7 +7,8 @@ import pytest
 from coldtrail.home import Home
 from coldtrail.model import Relation
 from coldtrail.recover import Selection, StreamReader
-from coldtrail.stage.rebuild import adopt, rebuild
+from coldtrail.stage.adopt import adopt
+from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.restore import Passed, Wish, carry_out, plan_restore
 from world_of import SESSION, Lines, World, chain_bytes, generation_bytes, metas
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from coldtrail import durable
+from coldtrail.errors import StoreFullError
 from coldtrail.steady import WAIT_MS, Uptime, suspended
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -63,3 +65,14 @@ def test_a_damaged_file_is_made_anew(path: Path) -> None:
     assert suspended(path, NOW, Uptime("a", 5)) == ""
     assert suspended(path, NOW + 5 * DAY, Uptime("a", 5)) != ""
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_look_that_a_full_disk_does_not_keep_hides_no_jump(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(target: Path, _: bytes) -> None:
+        raise StoreFullError(target)
+
+    suspended(path, NOW, Uptime("a", 0))
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "replace", full)
+        assert "ahead by 399 days" in suspended(path, NOW + 400 * DAY, Uptime("a", DAY))
+    assert "ahead by" in suspended(path, NOW + 400 * DAY + HOUR, Uptime("a", DAY + HOUR))

@@ -54,7 +54,7 @@ def command(asked: Asked, name: str, *, yes: bool, live: bool, force: bool, forg
             * (not done.found_in)
         )
     if not done.scrubbed:
-        what = f"others are reading {asked.settings().layout.catalog}: what is overwritten there may be read from its file until they end"
+        what = f"others are reading {asked.settings().layout.catalog}, or its disk is full: what is gone may be read from that file yet"
         raise ColdtrailError(what, hint="`coldtrail prune --yes` and the daemon's next start make an end of it")
     if done.found_in:
         raise ColdtrailError(

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from coldtrail import checkpoints, durable, holders
-from coldtrail.catalog import changed
+from coldtrail.catalog import StreamRow, changed
 from coldtrail.errors import ColdtrailError, RefusedError
 from coldtrail.format.frames import Compressor
 from coldtrail.format.manifest import Aside, Stamp, StreamMeta
@@ -92,8 +92,8 @@ def set_aside(home: Home, meta: StreamMeta, proven: os.stat_result) -> StreamMet
     if os.path.lexists(target):
         raise DoubtError(f"{target}: is in the way")
     noted = replace(meta, aside=Aside(str(target), proven.st_dev, proven.st_ino, meta.newest.number, home.now_ms()))
-    _list(home, meta.stream, target)
-    home.store.write_meta(noted)
+    home.spending(lambda: _list(home, meta.stream, target))
+    home.spending(lambda: home.store.write_meta(noted))
     try:
         _move_out(Path(meta.path), target, proven)
     except (ColdtrailError, OSError) as error:
@@ -201,9 +201,7 @@ def _told_anew(home: Home, meta: StreamMeta) -> None:
     for number in later:
         checkpoints.drop_file(home.layout.generation(meta.stream, number))
     if later:
-        with home.catalog.transaction():
-            home.catalog.put(remade_row(home, meta, home.catalog.stream(meta.stream)))
-            refresh(home, meta.session)
+        _put(home, remade_row(home, meta, home.catalog.stream(meta.stream)))
 
 
 def _capture_rest(home: Home, meta: StreamMeta, fd: int, end: int) -> None:
@@ -233,12 +231,16 @@ def _parts(fd: int, start: int, end: int) -> Iterator[bytes]:
 
 def note(home: Home, meta: StreamMeta) -> None:
     """Let meta.json and the catalog say the same of a stream."""
-    home.store.write_meta(meta)
+    home.spending(lambda: home.store.write_meta(meta))
     row = home.catalog.stream(meta.stream)
     if row is not None:
-        with home.catalog.transaction():
-            home.catalog.put(changed(row, gone_ms=meta.gone_ms))
-            refresh(home, meta.session)
+        home.spending(lambda: _put(home, changed(row, gone_ms=meta.gone_ms)))
+
+
+def _put(home: Home, row: StreamRow) -> None:
+    with home.catalog.transaction():
+        home.catalog.put(row)
+        refresh(home, row.session)
 
 
 # ---- the folders --------------------------------------------------------------------------------------------------------
@@ -248,7 +250,7 @@ def _place_for(home: Home, meta: StreamMeta) -> Path:
     """A name for it on its own device, in a folder that no agent looks into."""
     folder = placing.folder_outside(Path(meta.path).parent, Path(meta.root), home.layout.home)
     place = home.layout.aside / _FILES if folder == home.layout.home else folder / FOLDER
-    durable.make_folder(place)
+    home.spending(lambda: durable.make_folder(place))
     return place / meta.stream
 
 
@@ -259,7 +261,8 @@ def _list(home: Home, stream: str, target: Path) -> None:
     if link.is_symlink():
         durable.remove(link)
     durable.step("list", link)
-    os.symlink(target, link)
+    with durable.full_disk_told(link):
+        os.symlink(target, link)
     durable.sync_folder(link.parent)
 
 

@@ -110,7 +110,7 @@ class Compactor:
                 stack.enter_context(durable.locked(self._home.layout.compact_lock(row.session), wait=False))
             except LockedError:
                 return Compacted()
-            meta = self._home.store.meta(row.stream)
+            meta = self._begin(row)
             if meta is None:
                 return Compacted()
             done, damaged = list[Compacted](), dict[int, CorruptionError]()
@@ -126,6 +126,14 @@ class Compactor:
         for damage in damaged.values():
             raise damage
         return result
+
+    def _begin(self, row: StreamRow) -> StreamMeta | None:
+        """A stream's metadata; until all is done its row says that there is work in it, so that a start after a crash looks at it."""
+        with self._home.changing(row.session):
+            fresh = self._home.catalog.stream(row.stream)
+            if fresh is not None and not fresh.rolled:
+                self._home.catalog.put(changed(fresh, rolled=1))
+            return self._home.store.meta(row.stream)
 
     def _compact_generation(self, meta: StreamMeta, generation: int, *, cold: bool) -> Compacted:
         plain = self._home.plain(meta, generation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable
@@ -16,7 +17,7 @@ from coldtrail.format.manifest import Manifest, StreamMeta
 from coldtrail.format.wishes import Act, Buried, End, Mark, Tombstone, name_digest
 from coldtrail.home import Home
 from coldtrail.journal import Act as Noted
-from coldtrail.sessions import ends_of, write_manifest
+from coldtrail.sessions import ends_of, find_manifest, write_manifest
 from coldtrail.stage import mend, wish
 
 _NOTED = {Act.EXPIRED: Noted.EXPIRED, Act.PURGED: Noted.PURGED}
@@ -30,15 +31,14 @@ def mark(home: Home, session: SessionRow, reason: str, decided: Collection[End] 
         if not ends or (decided is not None and sorted(decided) != sorted(ends)):
             return False
         manifest = wish.manifest_of(home, session)
-        home.journal.note(Noted.MARKED, session.key, session.id, reason)  # sooner twice than never
+        wish.note(home, session, Noted.MARKED, reason)
         wish.put(home, session, replace(manifest, mark=Mark(home.now_ms(), reason, ends)))
     return True
 
 
 def lift(home: Home, session: SessionRow, reason: str = "asked for") -> None:
     """Take a mark back."""
-    wish.change(home, session, lambda manifest: replace(manifest, mark=None))
-    home.journal.note(Noted.LIFTED, session.key, session.id, reason)
+    wish.change(home, session, lambda manifest: replace(manifest, mark=None), Noted.LIFTED, reason)
 
 
 def remove(home: Home, session: SessionRow, act: Act, reason: str, *, first: Callable[[], None] = lambda: None) -> int | None:
@@ -49,7 +49,7 @@ def remove(home: Home, session: SessionRow, act: Act, reason: str, *, first: Cal
     """
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(durable.locked(home.layout.compact_lock(session.key), wait=False))
+            home.spending(lambda: stack.enter_context(durable.locked(home.layout.compact_lock(session.key), wait=False)))
         except LockedError:
             return None
         stack.enter_context(home.changing(session.key))
@@ -64,10 +64,10 @@ def remove(home: Home, session: SessionRow, act: Act, reason: str, *, first: Cal
         first()
         whose, stones = name_digest(session.agent, session.id), tuple(_buried(row) for row in streams)
         tombstone = Tombstone(act, home.now_ms(), reason, session.host, session.source, whose, stones)
-        home.journal.note(_NOTED[act], session.key, session.id, reason, size=known.stored_bytes)  # sooner twice than never
+        wish.note(home, session, _NOTED[act], reason, known.stored_bytes)
         fresh = replace(manifest, streams=(), sealed=(), tombstone=tombstone)  # the mark stays: a crash right behind this undoes nothing
-        write_manifest(home, session.source, fresh, session.host)
-        _drop(home, session.key, tombstone, streams)
+        home.spending(lambda: write_manifest(home, session.source, fresh, session.host))
+        home.spending(lambda: _drop(home, session.key, tombstone, streams))
     return known.stored_bytes
 
 
@@ -152,10 +152,19 @@ def resume(home: Home, session: SessionRow, manifest: Manifest) -> None:
     """
     streams = home.catalog.streams_of(session.key)
     metas = [meta for row in streams if (meta := home.store.meta(row.stream)) is not None]
-    if manifest.tombstone is not None and is_removed(home, manifest.tombstone, metas):
-        _drop(home, session.key, manifest.tombstone, streams)
+    tombstone = manifest.tombstone
+    if tombstone is not None and is_removed(home, tombstone, metas):
+        _write_again(home, session.key, tombstone)
+        home.spending(lambda: _drop(home, session.key, tombstone, streams))
     else:
         wish.put(home, session, replace(manifest, tombstone=None))
+
+
+def _write_again(home: Home, session: str, tombstone: Tombstone) -> None:
+    """A tombstone that can be read need not be durable: who wrote it may not have come so far. No byte goes before it is."""
+    manifest = find_manifest(home, tombstone.source, session, tombstone.host)
+    if manifest is not None:
+        home.spending(lambda: write_manifest(home, tombstone.source, manifest, tombstone.host))
 
 
 def relearn(home: Home, session: str, tombstone: Tombstone) -> None:
@@ -169,6 +178,7 @@ def relearn(home: Home, session: str, tombstone: Tombstone) -> None:
                 _clear_store(home.layout.stream(each.stream))
             return
         if not home.catalog.graves(session=session):
+            _write_again(home, session, tombstone)
             with home.catalog.transaction():
                 _bury(home, session, tombstone)
         clear(home, session)
@@ -179,7 +189,7 @@ def finish(home: Home) -> int:
     sessions = {row.session for row in home.catalog.graves() if not row.cleared}
     for session in sessions:
         with home.changing(session):
-            clear(home, session)
+            home.spending(functools.partial(clear, home, session))
     scrub(home)
     return len(sessions)
 
@@ -190,24 +200,28 @@ def scrub(home: Home) -> bool:
     if not owed:
         return True
     try:
-        done = home.catalog.scrub()
+        done = home.spending(home.catalog.scrub)
+        if done:
+            home.spending(lambda: _take_down(home, owed, _SCRUBBED))
     except StoreFullError:
         return False
-    if done:
-        with home.catalog.transaction():
-            for row in owed:
-                home.catalog.put(row._replace(cleared=_SCRUBBED))
     return done
+
+
+def _take_down(home: Home, graves: Iterable[GraveRow], cleared: int) -> None:
+    with home.catalog.transaction():
+        for row in graves:
+            home.catalog.put(row._replace(cleared=cleared))
 
 
 def clear(home: Home, session: str) -> None:
     """Remove the files of a removed session's streams, whichever are left; the caller holds its lock."""
-    for row in home.catalog.graves(session=session):
-        if row.cleared:
-            continue
+    owed = [row for row in home.catalog.graves(session=session) if not row.cleared]
+    for row in owed:
         _clear_archive(home, home.layout.stream_key(row.host, row.source, row.stream))
         _clear_store(home.layout.stream(row.stream))
-        home.catalog.put(row._replace(cleared=_CLEARED))
+    if owed:
+        _take_down(home, owed, _CLEARED)
 
 
 def _clear_archive(home: Home, key: str) -> None:
@@ -218,10 +232,11 @@ def _clear_archive(home: Home, key: str) -> None:
 
 
 def _clear_store(folder: Path) -> None:
-    """meta.json goes last: with it gone nobody can tell whose the rest was."""
+    """meta.json goes last: with it gone nobody can tell whose the rest was. Synced too where all is gone: who did that may not have."""
     with contextlib.suppress(FileNotFoundError):
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name == "meta.json"):
             durable.step("remove", Path(entry.path))
             shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
         os.rmdir(folder)
+    if folder.parent.is_dir():
         durable.sync_folder(folder.parent)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 from coldtrail.agents.base import Place
 from coldtrail.agents.walk import Candidate
 from coldtrail.catalog import GraveRow
+from coldtrail.format.manifest import Manifest
 from coldtrail.format.wishes import Act, name_digest
 from coldtrail.home import Home
 from coldtrail.journal import Act as Noted
+from coldtrail.sessions import write_manifest
 from coldtrail.stage import expire, prove, wish
 from coldtrail.stage.source import decoded, opened
 
@@ -41,15 +43,18 @@ def _ours(home: Home, rows: Iterable[GraveRow]) -> list[GraveRow]:
 
 def lift(home: Home, grave: GraveRow, reason: str) -> None:
     """Forget that a session was removed; what is left of it goes first, else that would seem to be kept."""
+    home.journal.note(Noted.LIFTED, grave.session, "", reason)  # sooner twice than never
     with home.changing(grave.session):
         expire.clear(home, grave.session)
         row = home.catalog.session(grave.session)
         if row is None:
+            write_manifest(
+                home, grave.source, Manifest(grave.session), grave.host
+            )  # a file that is removed may be there again after a crash
             home.archive.remove(home.layout.manifest_key(grave.host, grave.source, grave.session))
         else:  # a file of it was met just then
             wish.put(home, row, wish.manifest_of(home, row))
         home.catalog.forget_graves(grave.session)
-    home.journal.note(Noted.LIFTED, grave.session, "", reason)
 
 
 def _is_same(home: Home, row: GraveRow, found: Candidate) -> bool:

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from coldtrail import durable
 from coldtrail.catalog import SessionRow
-from coldtrail.errors import ColdtrailError, NotFoundError, RefusedError
+from coldtrail.errors import ColdtrailError, LockedError, NotFoundError, RefusedError
 from coldtrail.format.manifest import StreamMeta
 from coldtrail.format.wishes import Act
 from coldtrail.home import Home
-from coldtrail.layout import SegmentName
+from coldtrail.layout import TEMP_PREFIX, SegmentName
 from coldtrail.sessions import parents_of
-from coldtrail.stage import expire
+from coldtrail.stage import expire, placing
+from coldtrail.stage.firsts import Firsts
 from coldtrail.stage.graves import lift
 
 NEEDLE_MIN_BYTES = 16  # a shorter text may stand anywhere by chance
@@ -37,7 +38,7 @@ class Purged:
     scanned_files: int
     scanned_bytes: int
     found_in: tuple[Path, ...]  # files of ours that still hold some of its text: none, or the purge has failed
-    scrubbed: bool = True  # False: others were reading the catalog, whose file may hold some for now; `expire.finish` ends that
+    scrubbed: bool = True  # False: the catalog was read, or the disk full: its file may hold some for now; `expire.finish` ends that
 
 
 def purge(home: Home, session: SessionRow, reason: str, *, live: bool, force: bool = False) -> Purged:
@@ -52,7 +53,8 @@ def purge(home: Home, session: SessionRow, reason: str, *, live: bool, force: bo
     metas = list(_metas(home, session, live=live))
     if live:
         _refuse_if_busy(home, metas)
-    needles = _needles(home, session, metas)
+    signs = _signs(home, session, metas)
+    needles = list(dict.fromkeys([*signs, *_pieces_of(home, session, metas)]))
     removed: list[Path] = []  # before ours: so far it can be done again
     freed = expire.remove(home, session, Act.PURGED, reason, first=lambda: removed.extend(_remove_live(metas) if live else ()))
     if freed is None:
@@ -64,6 +66,7 @@ def purge(home: Home, session: SessionRow, reason: str, *, live: bool, force: bo
     for path in {path.path for meta in metas for path in meta.paths}:
         home.catalog.clear_fault(os.fsencode(path))
     scrubbed = expire.scrub(home)
+    _clear_unfinished(home, metas, signs)
     files, size, found = _search(home, needles)
     if not scrubbed:
         ours = {home.layout.catalog.with_name(home.layout.catalog.name + suffix) for suffix in ("", "-wal", "-shm")}
@@ -132,16 +135,39 @@ def _is_within(path: Path, meta: StreamMeta) -> bool:
     return real == os.path.realpath(known) and (meta.paths[-1].real is not None or Path(real).is_relative_to(os.path.realpath(meta.root)))
 
 
+def _clear_unfinished(home: Home, metas: Iterable[StreamMeta], signs: list[bytes]) -> None:
+    """What killed work has left of the session: restores, a first sight, files that were to take the place of its own ones."""
+    placing.tidy({Path(meta.root) for meta in metas}, home.layout.home)
+    temps = [path for folder in (home.layout.store, home.layout.archive) for path in durable.files_below(folder, TEMP_PREFIX)]
+    with contextlib.suppress(LockedError), durable.locked(home.layout.daemon_lock, wait=False):  # a daemon does so with each pass
+        Firsts(home).clear()
+        temps += home.layout.home.glob(f"{TEMP_PREFIX}*")  # only a daemon makes such files there that tell of sessions
+    pattern = _pattern(signs)
+    for path in temps:
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and _holds(path, pattern)[1]:
+                durable.remove(path)
+                durable.sync_folder(path.parent)
+
+
 # ---- the search ---------------------------------------------------------------------------------------------------------
 
 
-def _needles(home: Home, session: SessionRow, metas: Iterable[StreamMeta]) -> list[bytes]:
-    """Texts of this session that no other one is known by: its title, its paths, and pieces out of its streams."""
+def _signs(home: Home, session: SessionRow, metas: Iterable[StreamMeta]) -> list[bytes]:
+    """Texts that tell of this session alone: its title, its paths."""
     texts = [(session.title or "").encode("utf-8", "replace")]
     texts += [os.fsencode(path.path) for meta in metas for path in meta.paths]
-    texts += [piece for meta in metas for piece in _pieces(home, meta)]
+    return _unlike_others(home, session, texts)
+
+
+def _pieces_of(home: Home, session: SessionRow, metas: Iterable[StreamMeta]) -> list[bytes]:
+    """Pieces out of its streams; a run of one byte is none, for every database has NULs."""
+    return _unlike_others(home, session, (piece for meta in metas for piece in _pieces(home, meta) if len(set(piece)) > 1))
+
+
+def _unlike_others(home: Home, session: SessionRow, texts: Iterable[bytes]) -> list[bytes]:
     others = [(row.title or "").encode("utf-8", "replace") for row in home.catalog.sessions() if row.key != session.key]
-    return [text for text in dict.fromkeys(texts) if len(text) >= NEEDLE_MIN_BYTES and not any(text in each for each in others)]
+    return [text for text in texts if len(text) >= NEEDLE_MIN_BYTES and not any(text in each for each in others)]
 
 
 def _pieces(home: Home, meta: StreamMeta) -> Iterator[bytes]:
@@ -158,15 +184,19 @@ def _search(home: Home, needles: list[bytes]) -> tuple[int, int, list[Path]]:
     Segments are left out: those of the session are gone, and what is compressed in others' is theirs.
     """
     files, size, found = 0, 0, []
-    pattern = re.compile(b"|".join(map(re.escape, needles)) or b"(?!)")
+    pattern = _pattern(needles)
     for folder in dict.fromkeys((home.layout.home, home.layout.archive)):
-        for path in sorted(folder.rglob("*")):
+        for path in sorted(durable.files_below(folder)):
             with contextlib.suppress(FileNotFoundError):  # others are at work meanwhile
                 if stat.S_ISREG(path.lstat().st_mode) and SegmentName.parse(path.name) is None:
                     read, holds = _holds(path, pattern)
                     files, size = files + 1, size + read
                     found += [path] if holds else []
     return files, size, found
+
+
+def _pattern(needles: list[bytes]) -> re.Pattern[bytes]:
+    return re.compile(b"|".join(map(re.escape, needles)) or b"(?!)")
 
 
 def _holds(path: Path, pattern: re.Pattern[bytes]) -> tuple[int, bool]:

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-from coldtrail import durable, indexes
+from coldtrail import indexes
 from coldtrail.agents.base import Agent
 from coldtrail.catalog import SessionRow, StreamRow, changed, in_order, text_facts
 from coldtrail.errors import ColdtrailError, CorruptionError
@@ -19,10 +19,10 @@ from coldtrail.format.manifest import Manifest, OtherVersionError, StreamMeta, h
 from coldtrail.format.wishes import Tombstone
 from coldtrail.home import Home
 from coldtrail.indexer import DOCUMENT_MAX_BYTES, Indexer, document_facts
-from coldtrail.layout import RESTORE_TEMP_PREFIX, TEMP_PREFIX, is_id
+from coldtrail.layout import is_id
 from coldtrail.model import Role
 from coldtrail.plain import Plain
-from coldtrail.sessions import describe, find_manifest, manifest_label, refresh, take_wishes
+from coldtrail.sessions import describe, manifest_label
 from coldtrail.stage import expire, mend, prove
 from coldtrail.stage.identify import row_of
 from coldtrail.store import NEWER
@@ -226,69 +226,6 @@ def _removed(home: Home, sessions: dict[str, list[StreamMeta]], manifests: Mappi
 
 def _streams_of(sessions: Mapping[str, list[StreamMeta]]) -> set[str]:
     return {meta.stream for metas in sessions.values() for meta in metas}
-
-
-def adopt(home: Home) -> list[ColdtrailError]:
-    """Take up what the store has and the catalog does not know, of a stream or of all of it: a crash came between the two."""
-    errors: list[ColdtrailError] = []
-    for stream in home.store.streams():
-        row = home.catalog.stream(stream)
-        if row is not None and is_settled(home, row):
-            continue
-        if row is None and home.catalog.graves(stream=stream):
-            continue
-        try:
-            meta = home.store.meta(stream)
-            if meta is not None:
-                with home.changing(meta.session), home.catalog.transaction():
-                    home.catalog.put(remade_row(home, meta, home.catalog.stream(stream)))
-                    refresh(home, meta.session)
-        except ColdtrailError as error:
-            errors.append(error)
-    return errors
-
-
-def adopt_wishes(home: Home) -> list[ColdtrailError]:
-    """Take up the pins and tags that stand in manifests and not in the catalog: a crash came between the two."""
-    errors: list[ColdtrailError] = []
-    for row in home.catalog.sessions():
-        try:
-            with home.changing(row.key):
-                manifest = find_manifest(home, row.source, row.key, row.host)
-                if manifest is not None and manifest.tombstone is not None:
-                    expire.resume(home, row, manifest)
-                elif manifest is not None:  # an archive that is not mounted says nothing
-                    take_wishes(home, row.key, manifest)
-        except ColdtrailError as error:
-            errors.append(error)
-    return errors
-
-
-def is_settled(home: Home, row: StreamRow) -> bool:
-    """Whether the row is that of the store's newest generation and of all its bytes, told by names and lengths alone."""
-    if home.layout.generation(row.stream, row.generation + 1).exists():
-        return False
-    names = home.store.open_names(row.stream, row.generation)
-    folder = home.layout.generation(row.stream, row.generation)
-    return row.open_bytes == ((folder / str(names[-1])).stat().st_size if names else 0)
-
-
-def tidy(home: Home, older_than_ms: int) -> int:
-    """Remove what interrupted writes have left, once it is so old that nobody can be at it; gives how many files."""
-    before_ms = home.now_ms() - older_than_ms
-    return sum(_tidy_below(folder, before_ms) for folder in (home.layout.home, home.layout.archive))
-
-
-def _tidy_below(folder: Path, before_ms: int) -> int:
-    count = 0
-    for path in folder.rglob(f"{TEMP_PREFIX}*"):
-        if path.name.startswith(RESTORE_TEMP_PREFIX):  # its mtime says nothing: see placing.tidy
-            continue
-        with contextlib.suppress(FileNotFoundError):
-            if path.is_file() and path.stat().st_mtime_ns // 1_000_000 < before_ms:
-                durable.remove(path)
-                count += 1
-    return count
 
 
 def _rebuild_session(home: Home, old: _Known, session: str, metas: list[StreamMeta], manifest: Manifest | None) -> None:

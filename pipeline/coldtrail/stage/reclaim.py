@@ -26,7 +26,7 @@ _BACK_OFF_MS = 60_000
 _HINT = "what it holds is not lost: compare it with the file in its place, and remove the one that is not wanted"
 
 Note = Callable[[str, str, str, int], None]  # the act, the session's key, why, how many bytes
-"""Told after each act of its own, for the journal."""
+"""Told before each act of its own, for the journal: what is told may come to nothing, and then that is told."""
 
 
 class Act(StrEnum):
@@ -240,12 +240,13 @@ def _equal(home: Home, meta: StreamMeta, manifest: Manifest, generation: int, pa
 def _set_all_aside(home: Home, rows: list[StreamRow], proven: dict[str, os.stat_result], note: Note) -> Outcome:
     """The main log first, so that its agent does not find a session of which half is there."""
     key, why, moved = rows[0].session, None, list[StreamMeta]()
-    size = sum(found.st_size for found in proven.values())
+    size, reason = sum(found.st_size for found in proven.values()), "cold, and the archive holds all of it"
     with home.changing(key):
         if rows != [row for row in home.catalog.streams_of(key) if row.gone_ms is None]:
             return Outcome(key, Act.KEPT, "it has changed meanwhile")
         if (busy := _busy(home, rows)) is not None:  # the proof may have taken long
             return Outcome(key, Act.KEPT, busy)
+        home.spending(lambda: note("set-aside", key, reason, size))
         for row in rows:
             meta = home.store.meta(row.stream)
             try:
@@ -260,8 +261,6 @@ def _set_all_aside(home: Home, rows: list[StreamRow], proven: dict[str, os.stat_
                 aside.note_gone(home, meta)
     if why is not None:
         return _undo(home, key, why, note, act=Act.KEPT)
-    reason = "cold, and the archive holds all of it"
-    note("set-aside", key, reason, size)
     return Outcome(key, Act.SET_ASIDE, reason, size)
 
 
@@ -321,24 +320,23 @@ def _still_equal(home: Home, meta: StreamMeta, manifest: Manifest) -> os.stat_re
 
 
 def _let_all_go(home: Home, session: SessionRow, proven: dict[str, os.stat_result], note: Note) -> Outcome:
-    key, size, why = session.key, 0, None
+    key, why = session.key, None
+    size, reason = sum(found.st_size for found in proven.values()), "the archive holds all of it"
     with home.changing(key):
         metas = _metas(home, key)
         out = [meta for meta in reversed(metas) if aside.is_out(meta)]
         try:
             _nothing_has_come(home, home.catalog.session(key) or session, metas, out)  # the proof may have taken long
+            home.spending(lambda: note("reclaimed", key, reason, size))
             for meta in out:
                 aside.let_go(home, meta, proven.get(meta.stream))
                 home.catalog.clear_fault(os.fsencode(aside.record(meta).path))
-                size += proven[meta.stream].st_size if meta.stream in proven else 0
         except (ColdtrailError, OSError) as error:
             why = str(error)
         for meta in out:
             _remove_empty_folders(meta)
     if why is not None:
         return _undo(home, key, why, note)
-    reason = "the archive holds all of it"
-    note("reclaimed", key, reason, size)
     return Outcome(key, Act.RECLAIMED, reason, size)
 
 
@@ -346,9 +344,10 @@ def _undo(home: Home, key: str, reason: str, note: Note, *, act: Act = Act.PUT_B
     """Put everything back, the main log last; where another file has its place, its bytes are held, and it goes."""
     stuck = None
     with home.changing(key):
-        metas = [meta for meta in reversed(_metas(home, key)) if aside.is_out(meta)]
-        for meta in metas:
-            place = os.fsencode(aside.record(meta).path)
+        out = {os.fsencode(aside.record(meta).path): meta for meta in reversed(_metas(home, key)) if aside.is_out(meta)}
+        if (out or act is Act.KEPT) and not any(map(home.catalog.fault, out)):  # one that is stuck has been told of
+            home.spending(lambda: note("put-back", key, reason, 0))
+        for place, meta in out.items():
             try:
                 if not aside.put_back(home, meta):
                     aside.absorb(home, meta)
@@ -358,8 +357,6 @@ def _undo(home: Home, key: str, reason: str, note: Note, *, act: Act = Act.PUT_B
                 home.catalog.note_fault(place, stuck, _HINT, home.now_ms(), _BACK_OFF_MS)
     if stuck is not None:
         return Outcome(key, Act.STUCK, stuck)
-    if metas:
-        note("put-back", key, reason, 0)
     return Outcome(key, act, reason)
 
 

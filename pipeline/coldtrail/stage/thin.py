@@ -7,6 +7,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from coldtrail import durable
 from coldtrail.catalog import SessionRow, StreamRow, changed
@@ -117,7 +118,7 @@ def carry_out(home: Home, versions: Iterable[Version], keep: int) -> Iterator[Th
 def _thin(home: Home, session: str, wanted: dict[str, set[int]], keep: int) -> Thinned:
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(durable.locked(home.layout.compact_lock(session), wait=False))
+            home.spending(lambda: stack.enter_context(durable.locked(home.layout.compact_lock(session), wait=False)))
         except LockedError:
             return Thinned(session, 0, 0, "it is being compacted")
         stack.enter_context(home.changing(session))
@@ -129,9 +130,9 @@ def _thin(home: Home, session: str, wanted: dict[str, set[int]], keep: int) -> T
         going = [each for meta in metas for each in _surplus_of(home, meta, keep) if each.generation in wanted[meta.stream]]
         freed = sum(each.bytes for each in going)
         if going:
-            home.journal.note(Act.THINNED, session, row.id, f"companion_versions = {keep}", size=freed)  # sooner twice than never
+            wish.note(home, row, Act.THINNED, f"companion_versions = {keep}", freed)
             for meta in metas:
-                _thin_stream(home, meta, {each.generation for each in going if each.stream == meta.stream})
+                home.spending(partial(_thin_stream, home, meta, {each.generation for each in going if each.stream == meta.stream}))
         return Thinned(session, len(going), freed)
 
 

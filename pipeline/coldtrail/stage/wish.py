@@ -15,20 +15,14 @@ from coldtrail.sessions import find_manifest, take_wishes, write_manifest
 
 def set_pin(home: Home, session: SessionRow, *, pinned: bool) -> SessionRow:
     """Pin a session, or lift its pin; gives its row."""
-    before = bool(session.pinned)
-    row = change(home, session, lambda manifest: replace(manifest, pinned=pinned))
-    if before != pinned:
-        home.journal.note(Act.PINNED if pinned else Act.UNPINNED, row.key, row.id, "asked for")
-    return row
+    return change(home, session, lambda manifest: replace(manifest, pinned=pinned), Act.PINNED if pinned else Act.UNPINNED)
 
 
 def set_tags(home: Home, session: SessionRow, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> SessionRow:
     """Give a session tags, and take others away; gives its row."""
     gone = set(remove)
-    row = change(home, session, lambda manifest: replace(manifest, tags=tuple(sorted({*manifest.tags, *add} - gone))))
-    if row.tags != session.tags:
-        home.journal.note(Act.TAGGED, row.key, row.id, "asked for")
-    return row
+    wanted = set(add)
+    return change(home, session, lambda manifest: replace(manifest, tags=tuple(sorted({*manifest.tags, *wanted} - gone))), Act.TAGGED)
 
 
 def hold(home: Home, session: SessionRow, until_ms: int) -> SessionRow:
@@ -36,13 +30,25 @@ def hold(home: Home, session: SessionRow, until_ms: int) -> SessionRow:
     return change(home, session, lambda manifest: replace(manifest, mark=None, held_until_ms=until_ms))
 
 
-def change(home: Home, session: SessionRow, wished: Callable[[Manifest], Manifest]) -> SessionRow:
-    """Write what is wished into the manifest, then into the catalog; gives the session's row.
+def change(
+    home: Home, session: SessionRow, wished: Callable[[Manifest], Manifest], act: Act | None = None, reason: str = "asked for"
+) -> SessionRow:
+    """Write what is wished into the manifest, then into the catalog; gives the session's row. Before, `act` is noted in the journal.
 
+    A crash in between leaves a line of what is not done: the next try writes another one, for a wish is never kept without any.
     NotFoundError where it was removed meanwhile, RefusedError where the archive is not there.
     """
     with home.changing(session.key):
-        return put(home, session, wished(manifest_of(home, session)))
+        manifest = manifest_of(home, session)
+        fresh = wished(manifest)
+        if act is not None and fresh.wishes != manifest.wishes:
+            note(home, session, act, reason)
+        return put(home, session, fresh)
+
+
+def note(home: Home, session: SessionRow, act: Act, reason: str, size: int = 0) -> None:
+    """Take down what is about to be done to a session, also on a full disk: sooner twice than never."""
+    home.spending(lambda: home.journal.note(act, session.key, session.id, reason, size=size))
 
 
 def manifest_of(home: Home, session: SessionRow) -> Manifest:
@@ -72,6 +78,6 @@ def _archive_is_away(home: Home, session: SessionRow) -> bool:
 
 def put(home: Home, session: SessionRow, manifest: Manifest) -> SessionRow:
     """The same for who holds the session's lock already. What has wishes is not removed: a removal that was cut short is undone."""
-    write_manifest(home, session.source, replace(manifest, tombstone=None), session.host)
-    take_wishes(home, session.key, manifest)
+    home.spending(lambda: write_manifest(home, session.source, replace(manifest, tombstone=None), session.host))
+    home.spending(lambda: take_wishes(home, session.key, manifest))
     return home.catalog.session(session.key) or session

@@ -12,6 +12,7 @@ import pytest
 
 from coldtrail import Session
 from coldtrail.home import Home
+from coldtrail.stage.adopt import tidy
 from coldtrail.stage.rebuild import differences, rebuild
 from coldtrail.stage.restore import Wish
 from coldtrail.stage.scan import Scanner
@@ -219,3 +220,24 @@ def test_a_file_that_is_met_anew_is_compared_at_once_and_a_long_one_behind_all_t
         assert (row.held, row.check_due) == (world.main().stat().st_size, is_long)
         assert scanner.scan(world.sources).checked == is_long
         assert [(each.generation, each.check_due) for each in home.catalog.all_streams()] == [(0, 0)]
+
+
+def test_folders_that_vanish_under_a_start_are_passed_over(world: World, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who prunes needs no daemon, and may be at it while one starts."""
+    world.write(world.main(), lines.some(3))
+    world.write(world.child(), lines.some(3))
+    world.scan()
+    with world.open() as home:
+        gone, there = (home.layout.stream(row.stream) for row in home.catalog.all_streams())
+        (there / ".tmp-0123456789ab").touch()
+        os.utime(there / ".tmp-0123456789ab", (0, 0))
+        listed = os.scandir
+
+        def removing(folder: Path | str) -> object:
+            if Path(folder) == gone:
+                gone.rename(world.folder / "elsewhere")
+            return listed(folder)
+
+        monkeypatch.setattr(os, "scandir", removing)
+        assert tidy(home, 0) == 1
+        assert not gone.exists()

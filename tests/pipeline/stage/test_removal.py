@@ -16,7 +16,8 @@ from coldtrail.format.wishes import Act
 from coldtrail.home import Home
 from coldtrail.sessions import read_manifest
 from coldtrail.stage import expire, wish
-from coldtrail.stage.rebuild import adopt_wishes, rebuild
+from coldtrail.stage.adopt import adopt_wishes
+from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.restore import Wish, plan_restore
 from coldtrail.stage.restore import carry_out as put_back
 from coldtrail.stage.verify import verify
