@@ -28,12 +28,6 @@ from pipeline.state.folding import called, gave, line
 from world_of import World, compact, metas, small_sizes
 
 
-@pytest.fixture
-def mine(tmp_path: Path) -> Iterator[EventWorld]:
-    with small_sizes():
-        yield EventWorld(tmp_path)
-
-
 @pytest.fixture(params=["open", "sealed", "both"])
 def home(request: pytest.FixtureRequest, mine: EventWorld) -> Iterator[Home]:
     """A log with checkpoints, in open segments, in a sealed one, in both."""

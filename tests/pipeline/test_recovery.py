@@ -30,12 +30,6 @@ from pipeline.state.folding import Log
 from world_of import Lines, World, compact, small_sizes
 
 
-@pytest.fixture
-def mine(tmp_path: Path) -> Iterator[EventWorld]:
-    with small_sizes():
-        yield EventWorld(tmp_path)
-
-
 @pytest.fixture(params=["open", "sealed"])
 def home(request: pytest.FixtureRequest, mine: EventWorld) -> Iterator[Home]:
     """A log of 60 turns with checkpoints, and a live tail that nobody has captured."""

@@ -31,12 +31,6 @@ from pipeline.state.folding import line, said
 from world_of import World, compact, small_sizes
 
 
-@pytest.fixture
-def mine(tmp_path: Path) -> Iterator[EventWorld]:
-    with small_sizes():
-        yield EventWorld(tmp_path)
-
-
 @pytest.fixture(params=["open", "sealed"])
 def home(request: pytest.FixtureRequest, mine: EventWorld) -> Iterator[Home]:
     """A log of 60 turns with checkpoints, and a live tail that nobody has captured."""

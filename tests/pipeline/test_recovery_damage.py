@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -18,14 +17,7 @@ from coldtrail.home import Home
 from coldtrail.model import Position, Relation
 from pipeline.recovering import EventWorld, checkpointed, places, points, recovered, replayed
 from pipeline.stage.places import flip_bit, sealed_files, the_session, the_stream
-from world_of import World, compact, small_sizes
-
-
-@pytest.fixture
-def mine(tmp_path: Path) -> Iterator[EventWorld]:
-    with small_sizes():
-        yield EventWorld(tmp_path)
-
+from world_of import World, compact
 
 # --- what is missing ---
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,11 @@ from coldtrail.stage import expire, wish
 from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.verify import verify
 from crash.killing import dies_at
-from world_of import Lines, World, small_sizes
+from world_of import Lines, World
+
+pytestmark = pytest.mark.usefixtures("small")
 
 DAY = 86_400_000
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
 
 
 def kept(world: World, lines: Lines) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,7 @@ from coldtrail.stage.verify import verify
 from crash.killing import dies_at
 from world_of import Lines, World, held, small_sizes
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
+pytestmark = pytest.mark.usefixtures("small")
 
 
 def many(world: World, count: int) -> None:

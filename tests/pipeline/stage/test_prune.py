@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,15 +25,11 @@ from coldtrail.steady import Uptime
 from pipeline.threads import A, B, Threads, forked, state, words
 from world_of import Lines, World, small_sizes
 
+pytestmark = pytest.mark.usefixtures("small")
+
 DAY = 86_400_000
 OLD_GO = Retention(grace_ms=7 * DAY, rules=(Rule(keep_within_ms=30 * DAY),))
 HERE = {"claude-code"}
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
 
 
 def converse(world: World, number: int, project: str = "-p") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,17 +17,13 @@ from coldtrail.stage import expire, prune, purge, thin
 from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.scan import Scanner
 from coldtrail.stage.verify import verify
-from world_of import Lines, World, chain_bytes, compact, metas, small_sizes
+from world_of import Lines, World, chain_bytes, compact, metas
+
+pytestmark = pytest.mark.usefixtures("small")
 
 GO = Retention(grace_ms=1, companion_versions=2, rules=(Rule(keep_within_ms=2_000),))
 HERE = {"claude-code"}
 ROUNDS = 25
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
 
 
 class Crowd:

@@ -16,16 +16,12 @@ from coldtrail.home import Home
 from coldtrail.stage import purge as room
 from coldtrail.stage.purge import purge
 from coldtrail.stage.verify import verify
-from world_of import SESSION, Lines, World, small_sizes
+from world_of import SESSION, Lines, World
+
+pytestmark = pytest.mark.usefixtures("small")
 
 SECRET = "the combination of the safe is 4711-0815"
 OTHER = "22222222-2222-4333-8444-555555555555"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
 
 
 def told(session: str, text: str, number: int) -> bytes:

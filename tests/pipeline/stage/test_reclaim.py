@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,13 +33,9 @@ from reclaiming import (
     pending_of,
     restore,
 )  # fmt: skip
-from world_of import SESSION, Lines, World, assert_sound, metas, small_sizes
+from world_of import SESSION, Lines, World, assert_sound, metas
 
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
+pytestmark = pytest.mark.usefixtures("small")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,9 @@ from coldtrail.stage import aside, proof, reclaim
 from coldtrail.stage.rebuild import differences, rebuild
 from coldtrail.stage.reclaim import WAIT_MS, Act, pending
 from reclaiming import Cold, assert_in_order_and_held, busy, damaged, grow_and_capture, held, lost, missing, pending_of, restore, settle
-from world_of import assert_sound, metas, small_sizes
+from world_of import assert_sound, metas
 
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_sizes():
-        yield
+pytestmark = pytest.mark.usefixtures("small")
 
 
 @pytest.fixture

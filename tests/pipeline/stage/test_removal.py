@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,18 +23,9 @@ from coldtrail.stage.restore import carry_out as put_back
 from coldtrail.stage.verify import verify
 from crash.killing import dies_at
 from pipeline.stage.removing import DAY, files, kept, marked, removed, the_session
-from world_of import Lines, World, metas, small_sizes
+from world_of import Lines, World, metas
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
+pytestmark = pytest.mark.usefixtures("small")
 
 
 # ---- crashes ----------------------------------------------------------------------------------------------------------

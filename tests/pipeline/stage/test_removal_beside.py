@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,18 +19,9 @@ from coldtrail.stage import expire, purge
 from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.verify import verify
 from pipeline.stage.removing import OTHER, kept, marked, removed, the_session
-from world_of import Lines, World, metas, small_sizes
+from world_of import Lines, World, metas
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
+pytestmark = pytest.mark.usefixtures("small")
 
 
 # ---- beside others --------------------------------------------------------------------------------------------------------

@@ -17,18 +17,9 @@ from coldtrail.stage import expire, purge, wish
 from coldtrail.stage.rebuild import rebuild
 from coldtrail.stage.verify import verify
 from pipeline.stage.removing import files, kept, marked, the_session
-from world_of import Lines, World, small_sizes
+from world_of import Lines, World
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
+pytestmark = pytest.mark.usefixtures("small")
 
 
 # ---- another machine in the same archive ----------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,18 +10,9 @@ from coldtrail.format.wishes import Act
 from coldtrail.stage import expire
 from coldtrail.stage.verify import verify
 from pipeline.stage.removing import kept, marked, removed, the_session
-from world_of import Lines, World, small_sizes
+from world_of import Lines, World
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with small_sizes():
-        yield World(tmp_path)
-
-
-@pytest.fixture
-def lines(world: World) -> Lines:
-    return Lines(world.clock)
+pytestmark = pytest.mark.usefixtures("small")
 
 
 # ---- files that are met again -------------------------------------------------------------------------------------------
