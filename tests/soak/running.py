@@ -261,7 +261,7 @@ class Soak:
         code, said = called.process.returncode, called.out.read_bytes().decode(errors="replace")
         self.codes[called.words[0], code] += 1
         # It came upon the bad config, or told the truth: what was overwritten before anybody could look will never be safe.
-        told = (code == USAGE and "not TOML" in said) or (code == UNSAFE and "not everything is safe" in said)
+        told = (code == USAGE and "not TOML" in said) or (code == UNSAFE and "taken back before they were captured" in said)
         self._check(code in called.codes or told, f"{' '.join(called.words)} ended with {code}: {said[-1_500:]}")
 
     def asked(self, *words: str) -> None:
