@@ -62,6 +62,7 @@ class Listeners:
     captured: Callable[[], None] = _nothing  # there is something new in the store
     missed: Callable[[Sequence[Path]], None] = _nothing  # a scan has found what no event told of
     alive: Callable[[], None] = _nothing  # it moves
+    full: Callable[[], None] = _nothing  # nothing can be captured, for a disk of ours is full
 
 
 class Capturing:
@@ -256,6 +257,7 @@ class Capturing:
         elif self.no_space is None:
             log.error("paused: no space: %(what)s", {"what": error_text(error)})
             self.no_space = NoSpace(self._clock_ms(), str(error.path))
+            self._tell.full()
         self.last = replace(self.last, error_ms=self._clock_ms(), error="" if error is None else error_text(error))
         wait_s = min(RETRY_S * 2**self._failures, RETRY_MAX_S)
         self._failures = min(self._failures + 1, 20)

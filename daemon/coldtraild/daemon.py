@@ -62,7 +62,9 @@ class Daemon:
         self._watcher = Watcher(self._mark)
         self._schedule = Schedule(self._on_error, now_ms, self._runs)
         self._chores = Chores(found, self._schedule, self._runs, self._known, self._stopping)
-        listeners = Listeners(progress, self._on_captured, self._on_missed, lambda: self._heartbeat.beat("capture"))
+        listeners = Listeners(
+            progress, self._on_captured, self._on_missed, lambda: self._heartbeat.beat("capture"), lambda: self._schedule.run_soon("retain")
+        )
         self._capturing = Capturing(found, self._marks, listeners, paused=self._chores.is_capture_paused)
         requests = Requests(self._capturing, self._schedule, self._runs, self._chores, self.reload, self._state)
         self._control = Control(found.layout.control, requests.answer, self._wake.set, faults=(Exception,))

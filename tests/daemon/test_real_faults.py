@@ -207,7 +207,8 @@ def test_what_a_scan_finds_and_no_event_told_of_is_told_and_nothing_else_is(tmp_
 
 # ---- a disk that is full, and what may go ---------------------------------------------------------------------------------
 
-_FULL_AND_OLD = """
+# An old session that is marked to go, and what a test does on a disk that was full before the next one was written.
+_OLD = """
 import time
 disk = home / "disk"
 disk.mkdir()
@@ -221,24 +222,46 @@ append(json.dumps({**said, "message": {"role": "user", "content": os.urandom(3_0
 os.utime(log, old)
 config.write_text('[retention]\\ngrace = "1s"\\n[[retention.rule]]\\nkeep_within = "30d"\\n[compact]\\nafter = "0s"\\n')
 print(coldtrail("run", "--once").returncode)
-(disk / "trail" / "schedule.json").unlink()  # as if the last pass of retention were long ago
-with open(disk / "filler", "ab", buffering=0) as file:
-    for size in (1 << 16, 1 << 12, 1):
-        try:
-            while file.write(bytes(size)):
+def fill():
+    with open(disk / "filler", "ab", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1):
+            try:
+                while file.write(bytes(size)):
+                    pass
+            except OSError:
                 pass
-        except OSError:
-            pass
-fresh = {**said, "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-new = json.dumps({**fresh, "message": {"role": "user", "content": os.urandom(300_000).hex()}}).encode() + b"\\n"
-log.with_name("22222222-2222-4333-8444-555555555555.jsonl").write_bytes(new)
-time.sleep(1.1)
+    fresh = {**said, "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    new = json.dumps({**fresh, "message": {"role": "user", "content": os.urandom(300_000).hex()}}).encode() + b"\\n"
+    log.with_name("22222222-2222-4333-8444-555555555555.jsonl").write_bytes(new)
+def kept():
+    return [session["id"][:8] for session in json.loads(coldtrail("ls", "--json").stdout)["sessions"]]
+time.sleep(1.1)  # the grace
+"""
+
+_FULL_FOR_ONE_RUN = """
+(disk / "trail" / "schedule.json").unlink()  # as if the last pass of retention were long ago
+fill()
 done = coldtrail("run", "--once")
 print(done.returncode, done.stderr.count("what retention lets go goes first"))
-print([session["id"][:8] for session in json.loads(coldtrail("ls", "--json").stdout)["sessions"]])
+print(kept())
+"""
+
+_FULL_UNDER_A_DAEMON = """
+daemon = start()
+until(lambda found: found["ready"] and any(job["name"] == "retain" and job["last_success"] for job in found["jobs"]), "ready")
+assert kept() == ["11111111"]
+fill()
+until(lambda found: not found["no_space"] and kept() == ["22222222"], "the new one takes the old one's place")
+daemon.terminate()
+print(daemon.wait(20))
 """
 
 
 def test_on_a_full_disk_a_single_run_lets_go_what_may_go_and_then_captures(tmp_path: Path) -> None:
-    done = run_with_mounts(_SCENE + _FULL_AND_OLD, str(tmp_path))
+    done = run_with_mounts(_SCENE + _OLD + _FULL_FOR_ONE_RUN, str(tmp_path))
     assert done.stdout.split("\n")[:3] == ["0", "0 1", "['22222222']"], done.stdout + done.stderr
+
+
+def test_on_a_full_disk_a_daemon_does_so_at_once_and_not_a_day_later(tmp_path: Path) -> None:
+    done = run_with_mounts(_SCENE + _OLD + _FULL_UNDER_A_DAEMON, str(tmp_path))
+    assert done.stdout.split() == ["0", "0"], done.stdout + done.stderr
