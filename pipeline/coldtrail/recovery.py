@@ -93,6 +93,8 @@ def recover(reader: StreamReader, until: Position | None = None, *, verify: bool
     if verify:
         _verify(reader, recovery, until, used)
     recovery.gaps = list(dict.fromkeys(reader.gaps))
+    if recovery.state.forgotten:
+        recovery.notes.append(_forgotten(recovery.state.forgotten))
     if used is not None:
         _read_later(reader, recovery, used)
     return recovery
@@ -114,6 +116,14 @@ def _recovered(
             position = reader.before(Position(used.generation, used.offset))
         return Recovery(fold.state, position, _position(used), replayed, [], notes), used
     raise AssertionError("the start of the log always holds")
+
+
+def _forgotten(count: int) -> str:
+    """That the fold gave up waiting, though what it waited for may have come since."""
+    return (
+        f"so many records came before what they refer to, or without it, that {count} of them or of the branches beside them are no longer"
+        " awaiting it: if it came later, the state may be another than if it had come first"
+    )
 
 
 def _read_later(reader: StreamReader, recovery: Recovery, used: Checkpoint) -> None:

@@ -280,6 +280,24 @@ def test_a_checkpoint_event_that_was_written_twice_is_compared_once(mine: EventW
         assert (found.verified, found.differing) == (True, [])
 
 
+def test_what_is_no_longer_awaited_is_told(mine: EventWorld) -> None:
+    """Completions whose invocation has not come: so many are kept, from a checkpoint too, and the others are a note, not silence."""
+    early = [mine.event("tool_completed", invocation_id=f"early{n}", output="x" * 100) for n in range(70)]
+    mine.append(mine.log, b"".join(early[:64]))
+    mine.scan()
+    with mine.open() as home:
+        assert recovered(home, the_stream(home)).notes == []
+    mine.append(mine.log, b"".join(early[64:]))
+    mine.scan()
+    with mine.open() as home:
+        assert checkpointed(home)
+        found = recovered(home, the_stream(home), verify=True)
+        assert (found.checkpoint is not None, found.verified, found.state.forgotten) == (True, True, 6)
+        (note,) = found.notes
+        assert " 6 of them " in note
+        assert the_session(home).recover().to_json()["notes"] == [note]
+
+
 # --- the API ---
 
 

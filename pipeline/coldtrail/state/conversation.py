@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from coldtrail.model import EventType, Ids, Meaning, Reading
+from coldtrail.state import compaction
 from coldtrail.state.live import Live
 from coldtrail.state.nodes import begins_anew, nodes_of
 from coldtrail.state.state import State
@@ -49,6 +49,7 @@ class Conversation:
         self._ids, self._past, self._state = ids, past, state
         self._learned: _Known | None = None  # of a log in which nothing is looked for nothing is
         self._behind = Ref(0, 0, 0)  # the place behind the record that is placed now
+        self._is_late = False  # while what came before its parent is put in order
 
     def take(self, ref: Ref, reading: Reading) -> None:
         """Place the next record, if it has a place."""
@@ -56,7 +57,10 @@ class Conversation:
         self._behind = Ref(ref.generation, ref.offset + ref.length, 0)
         if self._ids is Ids.CHAINED and reading.id is not None:
             if not self._is_aside(reading.events):
-                self._take_chained(nodes[0], reading.events)
+                loose = self._state.loose
+                self._take_chained(nodes[0])
+                if self._state.loose > loose and self._state.since is None:
+                    self._state.since = ref
             return
         before = self._state.live
         if begins_anew(reading.events):
@@ -107,7 +111,7 @@ class Conversation:
     def _leave_for(self, live: list[Node]) -> None:
         """Another branch is live; while parents may still come it is kept where the one left behind begins and ends."""
         state, before = self._state, self._state.live.nodes
-        if self._known.awaited or state.roots:
+        if self._is_late or self._known.awaited or state.roots:
             stays, hung_on = {node.ref for node in live}, {node.parent for node in (*before, *live)}
             gone = [node for node in before if node.ref not in stays]
             state.roots = [*state.roots, *((node.parent, node.ref) for node in gone if node.loose)]
@@ -118,8 +122,10 @@ class Conversation:
     def _bound(self, live: set[Ref]) -> None:
         """Of those left behind none is live, and they are not too many."""
         state = self._state
-        state.roots = [each for each in state.roots if each[1] not in live][-_WAITING_MAX:]
-        state.left = [each for each in dict.fromkeys(state.left) if each not in live][-_WAITING_MAX:]
+        roots = [each for each in dict.fromkeys(state.roots) if each[1] not in live]
+        left = [each for each in dict.fromkeys(state.left) if each not in live]
+        state.forgotten += max(0, len(roots) - _WAITING_MAX) + max(0, len(left) - _WAITING_MAX)
+        state.roots, state.left = roots[-_WAITING_MAX:], left[-_WAITING_MAX:]
 
     def _add(self, node: Node) -> None:
         self._state.live.append(node)
@@ -153,21 +159,21 @@ class Conversation:
         if speaks and state.sidechain is None:
             state.sidechain = aside
         elif speaks and state.sidechain and not aside:  # the one that the log began with was such a one
-            state.sidechain, state.left, state.roots = False, [], []
+            state.sidechain, state.left, state.roots, state.since = False, [], [], None
             self._replace([])
         return aside and state.sidechain is False
 
-    def _take_chained(self, node: Node, events: tuple[Meaning, ...]) -> None:
+    def _take_chained(self, node: Node) -> None:
         if (at := self.find(node.id)) is not None:  # written twice
             self._put(at, replace(node, loose=self._state.live[at].loose))
         elif node.id in self._known.awaited or node.id in self._known.missed:
-            self._come_late(node, events)
+            self._come_late(node)
         else:
-            self._take_next(node, events)
+            self._take_next(node)
 
-    def _take_next(self, node: Node, events: tuple[Meaning, ...]) -> None:
+    def _take_next(self, node: Node) -> None:
         if node.begins:
-            self._begin(node, events)
+            self._begin(node)
         else:
             self._hang(node)
 
@@ -184,129 +190,138 @@ class Conversation:
         else:
             self._hang_elsewhere(node)
 
-    def _begin(self, node: Node, events: tuple[Meaning, ...]) -> None:
+    def _begin(self, node: Node) -> None:
         """A compaction: nothing before it counts but what it keeps. Its summary comes as a second record, behind the first."""
         live = self._state.live.nodes
-        if node.messages and self._is_open(live) and self.find(node.parent) is not None:
-            since = [each for each in live if each.ref >= live[0].ref]
-            self._replace([*since, node, *(each for each in live if each.ref < live[0].ref)])
+        if node.messages and compaction.is_open(live) and self.find(node.parent) is not None:
+            kept = compaction.kept(live)
+            self._replace([*(each for each in live if each.ref not in kept), node, *(each for each in live if each.ref in kept)])
         else:
-            lost = node.parent is not None and self.find(node.parent) is None and self._past.find(node.parent, self._behind) is None
+            lost, is_elsewhere = self._is_lost(node), node.parent is not None and self.find(node.parent) is None
             self._state.loose += lost
-            self._leave_for([replace(node, loose=lost), *self._kept(events)])
+            begun = [replace(node, loose=lost), *compaction.named(node, live)]
+            self._leave_for(self._with_compaction(begun) if is_elsewhere and not lost else begun)
 
-    @staticmethod
-    def _is_open(live: list[Node]) -> bool:
-        """Whether a compaction's summary is still to come: what it keeps is older, and may begin with an earlier one's."""
-        return bool(live) and live[0].begins and not live[0].messages and not any(each.begins and each.ref > live[0].ref for each in live)
+    def _is_lost(self, node: Node) -> bool:
+        """Whether the record that it hangs on has not been met."""
+        return node.parent is not None and self.find(node.parent) is None and self._past.find(node.parent, self._behind) is None
 
-    def _kept(self, events: tuple[Meaning, ...]) -> list[Node]:
-        """The live records that a compaction keeps: those it names, or all from one to another."""
-        live = self._state.live.nodes
-        data = next(meaning.data for meaning in events if meaning.type is EventType.CONTEXT_SUMMARIZED)
-        match data.get("kept"):
-            case list() as named:
-                ids = {each for each in named if isinstance(each, str)}
-                return [each for each in live if each.id in ids]
-            case {"from": str(head), "to": str(tail)} if (at := self.find(head)) is not None and (to := self.find(tail)) is not None:
-                return live[at : to + 1]
-        return []
-
-    def _come_late(self, node: Node, events: tuple[Meaning, ...]) -> None:
+    def _come_late(self, node: Node) -> None:
         """A record on which one hangs that came before it: the conversation is as if it had come in time."""
         state, live = self._state, self._state.live.nodes
-        at = next((at for at, each in enumerate(live) if each.loose and each.parent == node.id), None)
-        if at is not None and live[at].begins:  # what it hangs on no longer counts
-            self._wait(node)
-            self._put(at, replace(live[at], loose=False))
-            state.loose -= 1
-        elif at is not None:
-            late = live[at:]
-            self._replace(live[:at])
-            self._take_first(node, events, late)
-        elif live and live[-1].id == node.parent:
-            self._take_next(node, events)
-        else:
-            self._wait(node)
-        met = [each for each in state.roots if each[0] == node.id]
-        state.loose, state.roots = state.loose - len(met), [each for each in state.roots if each not in met]
+        waited = [at for at, each in enumerate(live) if each.loose and each.parent == node.id]
+        met = {each for each in state.roots if each[0] == node.id}
+        loose, branches = state.loose - len(waited) - len(met), state.branches
+        self._is_late = True
+        self._place_above(waited, node)
+        state.roots = [each for each in state.roots if each not in met]
+        loose += any(ref == node.ref for _, ref in state.roots) or any(each.loose and each.ref == node.ref for each in state.live)
         self._learned = None
-        if state.left:
-            self._end_with_latest()
+        self._end_with_latest(node)
+        self._complete()
+        self._is_late = False
+        state.loose, state.branches = loose, branches  # the others were counted when they came
+        if not self._known.awaited and not state.roots:  # in which order all that came before was written is of no interest now
+            state.left, state.since = [], None
 
-    def _wait(self, node: Node) -> None:
-        """A record that is not live, nor the last of its branch: perhaps it is the first."""
-        if node.parent is not None and self.find(node.parent) is None and self._past.find(node.parent, self._behind) is None:
-            self._state.roots = [*self._state.roots, (node.parent, node.ref)][-_WAITING_MAX:]
-            self._state.loose += 1
+    def _place_above(self, waited: list[int], node: Node) -> None:
+        """Place a record above the live ones that waited for it, but for those that begin a compaction, or are kept by one."""
+        state, live = self._state, self._state.live.nodes
+        kept, at = compaction.surely_kept(live), None
+        for each in waited[::-1]:
+            if live[each].begins or live[each].ref in kept:
+                self._put(each, replace(live[each], loose=False))
+            else:
+                at = each
+        if at is None:
+            if self._is_lost(node):
+                state.roots = [*state.roots, (node.parent, node.ref)]
+            return
+        late = live[at:]
+        state.roots = [*state.roots, *((each.parent, each.ref) for each in late if each.loose and each.parent != node.id)]
+        self._replace(live[:at])
+        self._take_first(node, late)
 
-    def _end_with_latest(self) -> None:
-        """Take up the latest record that was left behind and on which none hangs, if it is later than the conversation's last."""
+    def _complete(self) -> None:
+        """Of the compaction that the conversation begins with some record may have come now."""
+        live = self._state.live.nodes
+        if live and live[0].begins:
+            self._replace(self._with_compaction(live))
+        if self._state.left or self._state.roots:
+            self._bound({each.ref for each in self._state.live})
+
+    def _end_with_latest(self, late: Node) -> None:
+        """Let the conversation lead to the latest record on which none hangs: by the one that came late some may hang on others now."""
         state = self._state
-        leaves, is_hung_on = self._leaves()
-        latest = max(leaves, key=lambda leaf: leaf.ref, default=None)
-        if latest is not None and (at := self.find(latest.id)) is not None:
-            self._leave_for(state.live[: at + 1])
-        elif latest is not None and (is_hung_on or latest.ref > state.live[-1].ref):
-            loose = state.loose  # it was counted when it came
+        if not state.live or not (state.left or state.roots or self._known.awaited):
+            return
+        ends = self._ends()
+        above = self._above(ends) | {late.id}
+        latest = max((each for each in ends if each.id not in above), key=lambda each: each.ref, default=ends[-1])
+        if latest.ref != ends[-1].ref and (at := self.find(latest.id)) is not None:
+            self._branch_at(at, latest)
+        elif latest.ref != ends[-1].ref and latest.begins:
+            self._leave_for(self._with_compaction([latest]))
+        elif latest.ref != ends[-1].ref:
             self._hang(latest)
-            state.loose = loose
-        self._bound({node.ref for node in state.live})
-        self._learned = None
-        if not self._known.awaited and not state.roots:
-            state.left = []
+        passed = {each.ref for each in ends if each.id in above}
+        state.left = [each for each in state.left if each not in passed]
 
-    def _leaves(self) -> tuple[list[Node], bool]:
-        """The records on which none hangs, of those left behind; and whether one of these hangs on the live conversation's end.
+    def _ends(self) -> list[Node]:
+        """Records on which none hangs as far as it was seen: of those left behind, and of the live ones, whose last comes last."""
+        live = self._state.live.nodes
+        kept = compaction.kept(live)
+        own = [each for each in live if each.ref not in kept] if kept else live
+        left = [node for ref in self._state.left if (node := self._read(ref)) is not None and self.find(node.id) is None]
+        hung_on = {each.parent for each in own}
+        return [*left, *(each for each in own[:-1] if each.id not in hung_on), *own[-1:]]
 
-        Where that is so they are those too that stand in the live one before a loose one.
-        """
-        live, passed, is_hung_on = self._state.live.nodes, set[str | None](), not self._state.live
-        leaves = [node for ref in self._state.left if (node := self._read(ref)) is not None and self.find(node.id) is None]
-        for leaf in leaves:
-            at = self._climb(leaf, passed)
-            is_hung_on = is_hung_on or (at is not None and at == len(live) - 1)
-        if is_hung_on:
-            for node in live[:1]:  # where a compaction begins it there is more above it
-                self._climb(node, passed, min(self._state.left))
-            passed |= {node.parent for node in live}
-            leaves += [node for node, behind in itertools.pairwise(live) if behind.loose]
-        return [leaf for leaf in leaves if leaf.id not in passed], is_hung_on
+    def _above(self, ends: list[Node]) -> set[str | None]:
+        """All on which these hang, but for what came before the first disorder: there parents stand before their children."""
+        passed, live = set[str | None](), {node.id: node for node in self._state.live}
+        oldest = min(each.ref for each in ends)
+        oldest = oldest if self._state.since is None else min(oldest, self._state.since)
+        for end in ends:
+            node: Node | None = end
+            while node is not None and node.ref >= oldest and node.parent not in passed and len(passed) < _ANCESTORS_MAX:
+                passed.add(node.parent)
+                node = live.get(node.parent) or self._node(node.parent)
+        return passed
 
-    def _climb(self, node: Node, passed: set[str | None], oldest: Ref | None = None) -> int | None:
-        """Pass all above a record, up to a live one, whose place it gives; None where it comes first to one passed before or too old."""
-        wanted = node.parent
-        while wanted is not None and wanted not in passed and len(passed) < _ANCESTORS_MAX:
-            passed.add(wanted)
-            if (at := self.find(wanted)) is not None:
-                return at
-            found = self._past.find(wanted, self._behind)
-            wanted = None if found is None or (oldest and found[0] < oldest) else nodes_of(*found, self._ids)[0].parent
-        return None
+    def _node(self, record_id: str | None) -> Node | None:
+        """The last record of that id, wherever it is."""
+        found = None if record_id is None else self._past.find(record_id, self._behind)
+        return None if found is None else nodes_of(*found, self._ids)[0]
 
     def _read(self, ref: Ref) -> Node | None:
         reading = self._past.at(ref)
         return None if reading is None else nodes_of(ref, reading, self._ids)[0]
 
-    def _take_first(self, node: Node, events: tuple[Meaning, ...], late: list[Node]) -> None:
+    def _take_first(self, node: Node, late: list[Node]) -> None:
         """Place a record, and then those that came before it, though they hang on it."""
-        self._take_next(node, events)
-        loose = self._state.loose - sum(each.loose and each.parent == node.id for each in late)
+        self._take_next(node)
         for each in late:
             if each.id is None:
                 self._add(each)
             elif self.find(each.id) is None:
                 self._hang(replace(each, loose=False))
-        self._state.loose = loose  # the others were counted when they came
+
+    def _with_compaction(self, nodes: list[Node]) -> list[Node]:
+        """A conversation with all of the compaction that it begins with, whose records may have been left behind or have come late."""
+        waiting = {ref for _, ref in self._state.roots} | {each.ref for each in self._state.live if each.loose}
+        by_id = {each.id: each for each in nodes}
+        restored = compaction.restored(nodes, lambda record_id: by_id.get(record_id) or self._node(record_id))
+        return [replace(each, loose=True) if each.ref in waiting else each for each in restored]
 
     def _branch_at(self, at: int, node: Node) -> None:
         """Leave behind what follows the record at `at`, unless it belongs to the same answer, or says nothing."""
         live = self._state.live.nodes
         hung_on = live[at]
         answers = {hung_on.answer, node.answer} - {None}
+        belong = compaction.kept(live) if hung_on.begins else set[Ref]()
         kept, others = list[Node](), list[Node]()
-        for each in live[at + 1 :]:  # what is older was kept by a compaction, and belongs to it
-            (kept if hung_on.begins and each.ref < hung_on.ref else others).append(each)
+        for each in live[at + 1 :]:
+            (kept if each.ref in belong else others).append(each)
         if any(each.messages and each.answer not in answers for each in others):
             self._state.branches += 1
             self._leave_for([*live[: at + 1], *kept])
@@ -326,7 +341,8 @@ class Conversation:
         else:
             base, trail[0] = self._as_before(top), replace(top, loose=True)
         self._state.branches += 1
-        self._leave_for([*base, *trail, node])
+        led = [*base, *trail, node]
+        self._leave_for(self._with_compaction(led) if led[0].begins else led)
 
     def _as_before(self, node: Node) -> list[Node]:
         """What was live when a record came, in the file's order, with what that hangs on, though it came later."""
@@ -340,7 +356,7 @@ class Conversation:
     def _standing(self, record_id: str | None, node: Node) -> int | None:
         """Where the live record of that id is on which `node` hangs; what a compaction keeps is on older ones' way, but not behind it."""
         at, live = self.find(record_id), self._state.live
-        if at is not None and live[0].begins and live[at].ref < live[0].ref and node.ref < live[0].ref:
+        if at is not None and live[0].keeps and node.ref < live[0].ref and live[at].ref in compaction.kept(live.nodes):
             return None
         return at
 

@@ -9,7 +9,7 @@ from coldtrail.state.conversation import Conversation, Past
 from coldtrail.state.state import State
 from coldtrail.state.values import Early, Ref, Tool, completed_tool
 
-VERSION = 3  # of what the fold does: a checkpoint of another version is passed over, and made again
+VERSION = 4  # of what the fold does: a checkpoint of another version is passed over, and made again
 _EARLY_MAX = 64  # completions whose invocation may still come
 _ANSWERS_MAX = 4  # answers whose usage may still be told again
 _NOT_ENVIRONMENT = frozenset({"kind", "message_id", "snapshot", "session_id"})
@@ -56,7 +56,7 @@ class Fold:
             state.created_ms = when_ms if state.created_ms is None else min(state.created_ms, when_ms)
             state.updated_ms = when_ms if state.updated_ms is None else max(state.updated_ms, when_ms)
         if reading.cwd and not any(self._is_anothers(meaning) for meaning in reading.events):
-            state.environment["cwd"] = reading.cwd
+            self._environment({"cwd": reading.cwd}, when_ms)
 
     def _is_anothers(self, meaning: Meaning) -> bool:
         """Whether a session begins here that is not the log's own: a fork's log may have its parent's beginning too.
@@ -74,24 +74,29 @@ class Fold:
             case EventType.TOOL_COMPLETED:
                 self._completed(ref, data, _invocation(meaning))
             case EventType.SESSION_START:
-                self._started(meaning)
+                self._started(meaning, reading.time_ms)
             case EventType.ENVIRONMENT_CHANGED:
-                self._environment(data)
+                self._environment(data, reading.time_ms)
             case EventType.DECISION_MADE:
                 self._decided(data)
             case EventType.METADATA_CHANGED:
                 self._metadata(data)
             case EventType.MESSAGE_ADDED:
                 self._usage(data, adds=True)
-                self._environment({key: data[key] for key in ("model",) if key in data})
+                self._environment({key: data[key] for key in ("model",) if key in data}, reading.time_ms)
             case EventType.CONTEXT_SUMMARIZED:
-                self.state.summary_applied_ms = reading.time_ms
+                self._summarized(reading.time_ms)
 
-    def _started(self, meaning: Meaning) -> None:
+    def _summarized(self, when_ms: int | None) -> None:
+        """Where parents tell the order a compaction is several records, in any order: the latest time that one says."""
+        said_ms = [each for each in (self.state.summary_applied_ms, when_ms) if each is not None]
+        self.state.summary_applied_ms = max(said_ms, default=None) if self._ids is Ids.CHAINED else when_ms
+
+    def _started(self, meaning: Meaning, when_ms: int | None) -> None:
         if not self._is_anothers(meaning):
             said = meaning.data.get("session_id")
             self.state.session = said if isinstance(said, str) else self.state.session
-            self._environment(meaning.data)
+            self._environment(meaning.data, when_ms)
 
     def _invoked(self, tool: Tool, invocation: str) -> None:
         done = self.state.early.pop(invocation, None)
@@ -107,6 +112,7 @@ class Fold:
             self.state.early[invocation] = Early(ref, data)
             while len(self.state.early) > _EARLY_MAX:
                 del self.state.early[next(iter(self.state.early))]
+                self.state.forgotten += 1
 
     def _untell(self, ref: Ref, again: Reading) -> Collection[str]:
         """A record is said again, and tells again what it told: that is undone. Gives the tools of which the first word holds."""
@@ -161,12 +167,19 @@ class Fold:
         if data.get("kind") == "rollback":
             self._conversation.roll_back(data)
 
-    def _environment(self, data: Mapping[str, object]) -> None:
+    def _environment(self, data: Mapping[str, object], when_ms: int | None) -> None:
         if "snapshot" in data:
             self.state.snapshots.add(dict(data))
         for key, value in data.items():
-            if key not in _NOT_ENVIRONMENT and isinstance(value, str | int | float):
+            if key not in _NOT_ENVIRONMENT and isinstance(value, str | int | float) and not self._is_outdated(key, when_ms):
                 self.state.environment[key] = value
+                if self._ids is Ids.CHAINED and when_ms is not None:
+                    self.state.environment_ms[key] = when_ms
+
+    def _is_outdated(self, key: str, when_ms: int | None) -> bool:
+        """Whether a later record has told it anew, as the times say: while a parent is awaited the file's order is not theirs."""
+        told_ms = self.state.environment_ms.get(key)
+        return self.state.since is not None and told_ms is not None and when_ms is not None and when_ms < told_ms
 
     def _metadata(self, data: Mapping[str, object]) -> None:
         title, rank = data.get("title"), data.get("title_rank")

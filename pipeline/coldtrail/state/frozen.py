@@ -18,7 +18,7 @@ ReadRun = Callable[[int, int, int], Iterable[tuple[Ref, Reading]]]  # generation
 ReadOne = Callable[[Ref], Reading | None]
 
 _GROWN = ("completed", "decisions", "snapshots")
-_IN_THE_LOG = frozenset({"live", "left", "roots", "pending", "early", "answers", "last_event", *_GROWN})
+_IN_THE_LOG = frozenset({"live", "left", "roots", "since", "pending", "early", "answers", "last_event", *_GROWN})
 _PLAIN = tuple(f.name for f in fields(State) if f.name not in _IN_THE_LOG)
 
 
@@ -32,6 +32,7 @@ def freeze(state: State, stream: str, generation: int, offset: int, prefix_sha25
     small["answers"] = [[answer, usage] for answer, usage in state.answers.items()]  # in order: the oldest is the next to be forgotten
     small["left"] = [_place(ref) for ref in state.left]
     small["roots"] = [[parent, *_place(ref)] for parent, ref in state.roots]
+    small["since"] = None if state.since is None else list(_place(state.since))
     small["last_event"] = None if state.last_event is None else str(state.last_event)
     return Checkpoint(
         version=VERSION,
@@ -62,7 +63,7 @@ def thaw(checkpoint: Checkpoint, ids: Ids, read: ReadRun, read_one: ReadOne) -> 
         state.pending[invocation] = Tool(Ref(*place), data.get("tool_name"), data.get("input"), time_ms)
     for invocation, *place in checkpoint.early:
         state.early[invocation] = Early(Ref(*place), _event(read_one, Ref(*place), EventType.TOOL_COMPLETED, invocation)[1])
-    state.left, state.roots = _waiting(checkpoint)
+    state.left, state.roots, state.since = _waiting(checkpoint)
     if state.hash() != checkpoint.state_hash:
         raise ValueError("its state has another hash than it names")
     return state
@@ -93,13 +94,14 @@ def _conversation(checkpoint: Checkpoint, read: Callable[[], list[Node]]) -> Liv
     return Live(base=Base(count, messages, bytes.fromhex(chain), checkpoint.runs, checkpoint.loose, checkpoint.told, read))
 
 
-def _waiting(checkpoint: Checkpoint) -> tuple[list[Ref], list[tuple[str | None, Ref]]]:
+def _waiting(checkpoint: Checkpoint) -> tuple[list[Ref], list[tuple[str | None, Ref]], Ref | None]:
     """Where branches end that were left behind, and what waits there for a parent; ValueError where these are no places before it."""
     left, roots = array(checkpoint.small, "left"), array(checkpoint.small, "roots")
-    places, end = [*left, *(root[1:] for root in roots)], (checkpoint.generation, checkpoint.offset)
+    since = () if checkpoint.small["since"] is None else array(checkpoint.small, "since")
+    places, end = [*left, *(root[1:] for root in roots), *([since] if since else [])], (checkpoint.generation, checkpoint.offset)
     if any(len(place) != 3 or (place[0], place[1] + place[2]) > end for place in places):
         raise ValueError("it refers to what the log does not have there")
-    return [Ref(*place) for place in left], [(parent, Ref(*place)) for parent, *place in roots]
+    return [Ref(*place) for place in left], [(parent, Ref(*place)) for parent, *place in roots], Ref(*since) if since else None
 
 
 def _small(small: Mapping[str, object]) -> State:

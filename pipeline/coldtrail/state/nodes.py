@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from coldtrail.model import EventType, Ids, Meaning, Reading
-from coldtrail.state.values import Message, Node, Ref
+from coldtrail.state.values import Keeps, Message, Node, Ref
 
 _SAYING = (EventType.MESSAGE_ADDED, EventType.CONTEXT_SUMMARIZED)
 _REPLACEMENTS = ("summarized_messages", "replacement")  # under which a summary names the messages that take the place of all before
@@ -21,7 +21,9 @@ def nodes_of(ref: Ref, reading: Reading, ids: Ids) -> list[Node]:
     if ids in (Ids.LOOSE, Ids.UNIQUE) and not any(meaning.type in _SAYING for meaning in reading.events):
         return []
     messages = _messages(reading)
-    whole = Node(ref, tuple(messages), reading.id, reading.parent, _answer(reading.events), told=ref, begins=begins_anew(reading.events))
+    begins = begins_anew(reading.events)
+    keeps = _keeps(reading.events) if begins and ids is Ids.CHAINED else None
+    whole = Node(ref, tuple(messages), reading.id, reading.parent, _answer(reading.events), told=ref, begins=begins, keeps=keeps)
     if ids is Ids.CHAINED and reading.id is not None:
         return [whole]
     if len(messages) > 1 or (messages and whole.begins):
@@ -32,6 +34,16 @@ def nodes_of(ref: Ref, reading: Reading, ids: Ids) -> list[Node]:
 def begins_anew(events: Sequence[Meaning]) -> bool:
     """Whether what was said before a record no longer counts."""
     return any(meaning.type is EventType.CONTEXT_SUMMARIZED for meaning in events)
+
+
+def _keeps(events: Sequence[Meaning]) -> Keeps:
+    """Which earlier records a compaction says that it keeps."""
+    match next(meaning.data.get("kept") for meaning in events if meaning.type is EventType.CONTEXT_SUMMARIZED):
+        case list() as named:
+            return frozenset(each for each in named if isinstance(each, str)) or None
+        case {"from": str(head), "to": str(tail)}:
+            return head, tail
+    return None
 
 
 def _answer(events: Sequence[Meaning]) -> str | None:

@@ -12,17 +12,24 @@ from coldtrail.state.values import Early, Grown, Kept, Message, Ref, Tool, diges
 
 @dataclass(slots=True, eq=False)
 class State:
-    """What holds after a record."""
+    """What holds after a record.
+
+    `branches` counts how often the log went on elsewhere than where the live conversation ended. It follows the order in which records
+    stand, for of two branches that grow in turns it counts each turn; to count places where a conversation forks instead, of every record
+    that ever came it would have to be held whether one hangs on it. Records that come before their parent turn nothing when that comes.
+    """
 
     live: Live = field(default_factory=Live)
     left: list[Ref] = field(default_factory=list)  # while parents may still come: with which records branches end that were left behind
     roots: list[tuple[str | None, Ref]] = field(default_factory=list)  # left behind: what waits for a parent, behind that one's id
+    since: Ref | None = None  # while parents may still come: the first record that one was awaited for
     pending: dict[str, Tool] = field(default_factory=dict)
     early: dict[str, Early] = field(default_factory=dict)
     completed: Grown = field(default_factory=Grown)
     decisions: Grown = field(default_factory=Grown)
     snapshots: Grown = field(default_factory=Grown)
     environment: dict[str, object] = field(default_factory=dict)
+    environment_ms: dict[str, int] = field(default_factory=dict)  # where parents tell the order: when each of its values was told
     session: str | None = None  # the first one said: a log may hold the beginnings of others, copied
     title: str | None = None
     title_rank: int = 0
@@ -34,8 +41,9 @@ class State:
     sidechain: bool | None = None  # whether the stream is a side conversation as a whole
     newest_id: str = ""  # the greatest id met, of a log whose ids are unique
     apart: bool = False  # the log's last record with a place in the conversation is not live: it was rolled back, or a repeat
-    loose: int = 0  # records whose parent is not in the log
+    loose: int = 0  # records whose parent is not in the log: once all have come, the same in whatever order they did
     branches: int = 0
+    forgotten: int = 0  # what waited for a record that may still come, and was given up, so that what waits stays bounded
     event_count: int = 0
     last_event: Position | None = None
 

@@ -11,6 +11,8 @@ from coldtrail.model import instant_text
 
 _SUM_MODULUS = 1 << 256
 
+Keeps = frozenset[str] | tuple[str, str] | None  # the ids of records: each, or the first and the last of a run
+
 
 def digest(value: object) -> bytes:
     """SHA-256 of a value's canonical JSON: sorted keys, UTF-8, no spaces."""
@@ -57,6 +59,7 @@ class Node:
     part: int | None = None  # which of its record's messages it is; None: all that the record says
     told: Ref | None = None  # the record that told its tools and reasoning, undone where it is said again
     begins: bool = False  # a compaction's record: what was said before it no longer counts
+    keeps: Keeps = None  # of a compaction's: which of these go on counting
     loose: bool = False  # its parent has not been met
     follows: bool = False  # between the live one before it and itself the log has no record with a place in the conversation
 

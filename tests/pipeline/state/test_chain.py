@@ -84,7 +84,7 @@ def test_what_is_silent_is_left_behind_by_no_one() -> None:
 def test_a_compaction_leaves_its_summary() -> None:
     state = claude(line("a", None), line("b", "a"), boundary("x", "b"), summary("s", "x"), line("c", "s"))
     assert said(state) == ["s", "c"]
-    assert state.summary_applied_ms is None  # the summary has no time of its own
+    assert state.summary_applied_ms == 1_767_225_600_000  # the boundary's: the summary has no time of its own
     assert (state.loose, state.branches) == (0, 0)
 
 
@@ -139,6 +139,23 @@ def test_who_goes_back_before_a_compaction_has_the_conversation_as_it_was() -> N
     lines = (line("a", None), line("b", "a"), boundary("x", "b"), summary("s", "x"), line("c", "s"))
     assert said(claude(*lines, line("d", "a"))) == ["a", "d"]
     assert said(claude(*lines, line("d", "a"), line("e", "c"))) == ["s", "c", "e"]
+
+
+def test_who_takes_up_again_what_follows_a_compaction_has_what_it_keeps() -> None:
+    kept = boundary("x", "c", preservedMessages={"uuids": ["b", "c"]})
+    lines = (line("a", None), line("b", "a"), line("c", "b"), kept, summary("s", "x"), line("d", "s"))
+    for turned in (line("e", "a"), line("e", "s")):  # before the compaction, or right behind its summary
+        assert said(claude(*lines, turned, line("f", "d"))) == ["s", "b", "c", "d", "f"]
+
+
+def test_a_summary_whose_boundary_was_left_behind_has_what_it_keeps() -> None:
+    kept = boundary("x", "b", preservedMessages={"uuids": ["b"]})
+    assert said(claude(line("a", None), line("b", "a"), kept, line("c", "a"), summary("s", "x"))) == ["s", "b"]
+
+
+def test_a_boundary_on_a_branch_that_was_left_keeps_what_it_names() -> None:
+    kept = boundary("x", "b", preservedSegment={"headUuid": "b", "tailUuid": "b"})
+    assert said(claude(line("a", None), line("b", "a"), line("c", "a"), kept, summary("s", "x"))) == ["s", "b"]
 
 
 # --- a broken chain ---

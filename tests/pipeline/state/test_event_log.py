@@ -94,6 +94,7 @@ def test_a_completion_of_what_was_never_invoked_is_completed_all_the_same() -> N
 def test_completions_that_wait_are_bounded() -> None:
     state = mine(*(completed(f"t{n}", n) for n in range(500)))
     assert (state.completed.count, len(state.early), list(state.early)[-1]) == (500, 64, "t499")
+    assert (state.forgotten, mine(*(completed(f"t{n}", n) for n in range(64))).forgotten) == (436, 0)
 
 
 def test_a_summary_takes_the_place_of_what_was_said() -> None:
