@@ -6,6 +6,8 @@
 VENV := .venv
 BIN  := $(VENV)/bin
 ARGS :=
+# One more than there are cores: a test that talks to a daemon waits for it now and then.
+WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 .PHONY: help run test check bench system clean
 .DEFAULT_GOAL := help
@@ -17,7 +19,7 @@ run: $(VENV)/.for-run
 	@$(BIN)/coldtrail run $(ARGS)
 
 test: $(VENV)/.for-dev
-	@$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile $(ARGS)
 
 check: $(VENV)/.for-dev
 	@$(BIN)/mypy

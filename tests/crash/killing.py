@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import traceback
 import warnings
@@ -14,6 +15,8 @@ from coldtrail import durable
 from crash.power import Ledger
 
 KILLED = 137
+EVERY = bool(os.environ.get("COLDTRAIL_EVERY_STEP"))
+SOME = 4  # steps of a long work, where not every one is asked for
 _FAILED = 1
 
 
@@ -28,6 +31,12 @@ class Disk(Protocol):
 
     def cut(self) -> None:
         """The power is gone."""
+
+
+def chosen(count: int, some: int = SOME) -> list[int]:
+    """The steps of so many to be killed at, counted from 1: all of a short work, some of a long one, unless all are asked for."""
+    every = list(range(1, count + 1))
+    return every if EVERY or count <= some else sorted(random.Random(count).sample(every, some))
 
 
 def dies_at(step: int, work: Callable[[], object], *, power: Path | None = None, disk: Callable[[Path], Disk] = Ledger) -> bool:

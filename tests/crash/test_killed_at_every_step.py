@@ -15,14 +15,11 @@ from coldtrail.home import Home
 from coldtrail.layout import TEMP_PREFIX
 from coldtrail.stage.adopt import adopt
 from coldtrail.stage.rebuild import differences
-from crash.killing import dies_at, steps_of
+from crash.killing import EVERY, chosen, dies_at, steps_of
 from crash.scenarios import COMPACTIONS, LOST_STORE, SCENARIOS, Scenario, Story
 from world_of import Held, Lines, World, assert_sound, events, generation_bytes, held, listed, metas
 
 pytestmark = pytest.mark.usefixtures("small")
-
-EVERY = bool(os.environ.get("COLDTRAIL_EVERY_STEP"))
-SOME = 6  # steps of a long work, where not every one is asked for
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
@@ -116,16 +113,10 @@ def noted(where: str) -> Iterator[None]:
         raise
 
 
-def chosen(steps: list[str], some: int = SOME) -> list[int]:
-    """The steps to be killed at, counted from 1: all of a short work, some of a long one, unless all are asked for."""
-    every = list(range(1, len(steps) + 1))
-    return every if EVERY or len(every) <= some else sorted(random.Random(len(every)).sample(every, some))
-
-
 @each_scenario
 def test_killed_at_any_step_everything_is_there_once_and_the_next_start_finishes_it(scenario: Scenario, tmp_path: Path) -> None:
     reference, steps = undisturbed(tmp_path / "reference", scenario)
-    for step in chosen(steps):
+    for step in chosen(len(steps)):
         world, before = begin(tmp_path / str(step), scenario)
         with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
             assert dies_at(step, lambda world=world: scenario.act(world))  # type: ignore[misc]
@@ -137,7 +128,7 @@ def test_killed_at_any_step_everything_is_there_once_and_the_next_start_finishes
 @pytest.mark.parametrize("scenario", COMPACTIONS, ids=str)
 def test_killed_while_it_compacts_the_next_start_tells_what_the_files_say(scenario: Scenario, tmp_path: Path) -> None:
     _, steps = undisturbed(tmp_path / "reference", scenario)
-    for step in chosen(steps):
+    for step in chosen(len(steps)):
         world, _ = begin(tmp_path / str(step), scenario)
         with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
             assert dies_at(step, lambda world=world: scenario.act(world))  # type: ignore[misc]
@@ -167,7 +158,7 @@ def test_killed_again_at_the_next_start_it_is_finished_by_the_one_after(scenario
 def test_at_a_power_cut_nothing_is_lost_but_what_was_not_done(scenario: Scenario, catalog: str, tmp_path: Path) -> None:
     """SQLite's own last transactions may be lost with the power too."""
     reference, steps = undisturbed(tmp_path / "reference", scenario)
-    for step in chosen(steps, 2):
+    for step in chosen(len(steps), 2):
         world, before = begin(tmp_path / str(step), scenario)
         with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
             old = copied_catalog(world)
@@ -192,7 +183,7 @@ def put_back_catalog(world: World, old: dict[str, bytes]) -> None:
 def test_a_rebuild_from_the_archive_alone_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
     """In between verify is right to say that the store does not know every stream."""
     reference, steps = undisturbed(tmp_path / "reference", LOST_STORE)
-    for step in chosen(steps):
+    for step in chosen(len(steps)):
         world, _ = begin(tmp_path / str(step), LOST_STORE)
         with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
             assert dies_at(step, lambda world=world: start_and_act(world, LOST_STORE))  # type: ignore[misc]

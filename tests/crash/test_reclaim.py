@@ -17,14 +17,11 @@ from coldtrail.stage.adopt import adopt
 from coldtrail.stage.rebuild import differences
 from coldtrail.stage.reclaim import WAIT_MS, Act
 from crash.image import Image
-from crash.killing import dies_at, steps_of
+from crash.killing import EVERY, chosen, dies_at, steps_of
 from reclaiming import AFTER_MS, Cold, assert_in_order_and_held, lost, settle
 from world_of import assert_sound, metas
 
 pytestmark = pytest.mark.usefixtures("small")
-
-EVERY = bool(os.environ.get("COLDTRAIL_EVERY_STEP"))
-SOME = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +120,6 @@ def contents(cold: Cold) -> dict[Path, set[bytes]]:
             places = [Path(meta.path)] + ([Path(meta.aside.path)] if meta.aside is not None else [])
             found[Path(meta.path)] = {path.read_bytes() for path in places if path.exists()}
     return found
-
-
-def chosen(count: int, some: int = SOME) -> list[int]:
-    """The steps to be killed at, counted from 1: some, unless all are asked for."""
-    every = list(range(1, count + 1))
-    return every if EVERY or count <= some else sorted(random.Random(count).sample(every, some))
 
 
 @each_scene

@@ -16,7 +16,7 @@ from coldtrail.stage import expire, purge, thin
 from coldtrail.stage.rebuild import differences
 from coldtrail.stage.verify import verify
 from crash.image import Image
-from crash.killing import dies_at, steps_of, then_step
+from crash.killing import chosen, dies_at, steps_of, then_step
 from crash.removals import (
     EXPIRE,
     PRUNE,
@@ -36,9 +36,6 @@ from crash.removals import (
 )
 from world_of import SESSION, World, chain_bytes, metas
 
-EVERY = bool(os.environ.get("COLDTRAIL_EVERY_STEP"))
-SOME = 8  # steps, where not every one is asked for
-
 pytestmark = [
     pytest.mark.usefixtures("small"),
     pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="what is synced is read by /proc"),
@@ -51,11 +48,6 @@ each_disk = pytest.mark.parametrize("some", [False, True], ids=["nothing unsynce
 def disk_of(step: int, *, some: bool) -> Callable[[Path], Image]:
     """One on which nothing has happened that was not synced, or only some of it."""
     return lambda folder: Image(folder, random.Random(step) if some else None)
-
-
-def chosen(count: int, some: int) -> list[int]:
-    every = list(range(1, count + 1))
-    return every if EVERY or count <= some else sorted(random.Random(count).sample(every, some))
 
 
 @contextlib.contextmanager
@@ -77,7 +69,7 @@ def test_without_power_at_any_step_it_is_there_whole_or_gone_for_good(removal: R
     saved = tmp_path / "saved"
     shutil.copytree(world.folder, saved, symlinks=True)
     steps, gone = steps_of(lambda: removed(world, removal)), 0
-    for step in chosen(len(steps), SOME):
+    for step in chosen(len(steps)):
         put_back(world, saved)
         with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
             assert dies_at(step, lambda: removed(world, removal), power=world.folder, disk=disk_of(step, some=some))
@@ -105,7 +97,7 @@ def test_killed_first_and_then_without_power_it_is_gone_for_good_all_the_same(re
     saved = tmp_path / "saved"
     shutil.copytree(world.folder, saved, symlinks=True)
     steps = steps_of(lambda: removed(world, removal))
-    for step in chosen(len(steps), SOME // 2):
+    for step in chosen(len(steps), 2):
         for second in (1, 4, 8, 16, 1_000):
             put_back(world, saved)
             with noted(f"step {step} of {len(steps)}, {steps[step - 1]}, then at step {second}"):
@@ -164,7 +156,7 @@ def test_without_power_at_any_step_of_thinning_what_stays_is_whole(some: bool, t
     saved = tmp_path / "saved"
     shutil.copytree(world.folder, saved, symlinks=True)
     steps = steps_of(thinned)
-    for step in chosen(len(steps), SOME):
+    for step in chosen(len(steps)):
         for catalog in ("kept", "behind", "lost"):
             put_back(world, saved)
             with noted(f"step {step} of {len(steps)}, {steps[step - 1]}, the catalog {catalog}"):

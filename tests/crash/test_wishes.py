@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from coldtrail.sessions import read_manifest
 from coldtrail.stage import aside, expire, reclaim, wish
 from coldtrail.stage.adopt import adopt_wishes
 from coldtrail.stage.rebuild import differences
-from crash.killing import dies_at, steps_of
+from crash.killing import EVERY, dies_at, steps_of
 from reclaiming import Cold
 from world_of import Lines, World, metas
 
@@ -137,7 +136,7 @@ def reclaimed(cold: Cold) -> None:
 def test_no_file_of_an_agent_is_taken_without_a_line_in_the_journal(tmp_path: Path) -> None:
     steps = steps_of(lambda: reclaimed(Cold.made(tmp_path / "reference")))
     seen = set[tuple[bool, bool]]()
-    for step in range(1, len(steps) + 1, 1 if os.environ.get("COLDTRAIL_EVERY_STEP") else 3):
+    for step in range(1, len(steps) + 1, 1 if EVERY else 3):
         cold = Cold.made(tmp_path / str(step))
         if not dies_at(step, lambda cold=cold: reclaimed(cold)):  # type: ignore[misc]
             break

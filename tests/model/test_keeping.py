@@ -11,7 +11,7 @@ from model.keeping import Game
 from model.playing import play_out
 from world_of import small_sizes
 
-SEEDS = int(os.environ.get("COLDTRAIL_MODEL_SEEDS") or 30)
+SEEDS = int(os.environ.get("COLDTRAIL_MODEL_SEEDS") or 20)
 TURNS = 40
 
 

@@ -17,7 +17,7 @@ from model.playing import play_out
 from pipeline.following import Stepped, nobody
 from world_of import generation_bytes, small_sizes
 
-SEEDS = int(os.environ.get("COLDTRAIL_MODEL_SEEDS") or 30)
+SEEDS = int(os.environ.get("COLDTRAIL_MODEL_SEEDS") or 20)
 TURNS = 30
 
 
