@@ -24,6 +24,8 @@ from coldtraild.log import NAME, error_text
 REQUEST_MAX_BYTES = 1 << 20
 PATIENCE_S = 1.0  # for a request to come whole, and for its answer to be taken: whoever is slower keeps the others waiting
 ANSWER_S = 5.0  # an asker waits for so long
+_QUEUE = 128  # askers that may wait until they are heard
+_FULL_QUEUE_S = 0.01
 _PATH_MAX_BYTES = 100  # of a socket's address; 103 on macOS, 107 on Linux
 _BY_FD = "/proc/self/fd"  # by which an address that is too long becomes a short one
 _ROOT = 0
@@ -62,7 +64,7 @@ class Control:
             with address_of(self._path) as address:
                 listener.bind(address)
             os.chmod(self._path, durable.FILE_MODE)  # its folder has kept others out so far
-            listener.listen(16)
+            listener.listen(_QUEUE)
         except OSError:
             listener.close()
             raise
@@ -165,7 +167,7 @@ def ask(path: Path, request: Mapping[str, object], *, timeout_s: float = ANSWER_
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
             channel.settimeout(timeout_s)
             with address_of(path) as address:
-                channel.connect(address)
+                _connect(channel, address, end_s)
             channel.sendall(json.dumps(request).encode() + b"\n")
             answer = json.loads(_whole(channel, end_s))
     except (OSError, ValueError) as error:
@@ -176,6 +178,19 @@ def ask(path: Path, request: Mapping[str, object], *, timeout_s: float = ANSWER_
         refused.exit_code = int(answer.get("exit_code", 1))
         raise refused
     return dict(answer)
+
+
+def _connect(channel: socket.socket, address: str, end_s: float) -> None:
+    """Connect, in a moment where more ask at once than may wait: of them the kernel tells at once, whatever the time-out."""
+    while True:
+        try:
+            channel.connect(address)
+        except BlockingIOError:
+            if time.monotonic() >= end_s:
+                raise
+            time.sleep(_FULL_QUEUE_S)
+        else:
+            return
 
 
 def _whole(channel: socket.socket, end_s: float) -> bytes:

@@ -122,6 +122,27 @@ def test_who_goes_away_before_the_answer_harms_nobody(path: Path) -> None:
     assert ask(path, {"verb": "echo"})["ok"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a full queue looks as if nobody listened")
+def test_who_finds_the_queue_full_asks_again_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, waits_s = str(tmp_path / "control"), list[float]()
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as before, socket.socket(socket.AF_UNIX) as asker:
+        busy.bind(address)
+        busy.listen(0)
+        before.connect(address)  # for one there is room all the same
+
+        def hear_one(wait_s: float) -> None:
+            waits_s.append(wait_s)
+            busy.accept()[0].close()
+
+        monkeypatch.setattr(time, "sleep", hear_one)
+        asker.settimeout(5)
+        room._connect(asker, address, time.monotonic() + 5)
+        assert len(waits_s) == 1
+        with socket.socket(socket.AF_UNIX) as late, pytest.raises(BlockingIOError):
+            late.settimeout(5)
+            room._connect(late, address, time.monotonic())
+
+
 def test_where_nobody_listens_that_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("none", "file"):
