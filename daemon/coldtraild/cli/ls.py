@@ -149,19 +149,19 @@ def _listed(sessions: Sequence[SessionRow], key_chars: int) -> str:
         Column("SIZE", right=True),
         Column("STATE"),
     ]
-    clock_ms = now_ms()
-    rows = [_row(session, key_chars, clock_ms) for session in sessions]
+    clock_ms, folders = now_ms(), {project: say.folder(project) for project in {session.project for session in sessions}}
+    rows = [_row(session, key_chars, folders[session.project], clock_ms) for session in sessions]
     if any(session.damaged for session in sessions):
         columns.append(Column("DAMAGED", right=True))
         rows = [[*row, str(session.damaged or "")] for row, session in zip(rows, sessions, strict=True)]
     return table(columns, rows, width=say.width(), bold=say.in_colour())
 
 
-def _row(row: SessionRow, key_chars: int, clock_ms: int) -> list[str]:
+def _row(row: SessionRow, key_chars: int, project: str, clock_ms: int) -> list[str]:
     return [
         row.key[:key_chars],
         say.printable(row.title or "-"),
-        say.folder(row.project),
+        project,
         row.agent,
         say.ago(row.last_ms, clock_ms),
         say.size(row.bytes),

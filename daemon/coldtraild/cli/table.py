@@ -24,7 +24,7 @@ class Column:
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int | None, bold: bool = False) -> str:
     """The rows under their titles, each on one line of at most `width` cells; None: as wide as they are."""
     everything = [[column.title for column in columns], *rows]
-    if width is None and all(text.isascii() for row in everything for text in row):
+    if width is None and all("".join(row).isascii() for row in everything):
         titles, *lines = _ascii(columns, everything)
         return "\n".join([click.style(titles, bold=True) if bold else titles, *lines])
     widths = [max(map(cells, texts)) for texts in zip(*everything, strict=True)]
