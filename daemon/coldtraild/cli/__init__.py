@@ -20,7 +20,7 @@ NAMES = (
     *("plan", "prune", "pin", "unpin", "tag", "purge", "journal", "init", "service", "config", "completion"),
 )
 
-_OBJECTS = 50_000  # made before the collector looks: most commands make a list, print it and end
+_OBJECTS = 500_000  # made before the collector looks: most commands make a list, print it and end; `run` has it look sooner
 
 
 class Commands(click.Group):

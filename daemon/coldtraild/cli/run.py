@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import click
 
 from coldtrail import UsageError
@@ -9,6 +11,7 @@ from coldtraild.cli.asked import Asked, epilog, pass_asked
 from coldtraild.cli.ending import tell
 from coldtraild.cli.say import message
 
+_OBJECTS = 50_000  # made before the collector looks: a daemon lives for long, and a scan makes many
 _EXTRA = frozenset({"apscheduler", "watchdog"})
 _EXITS = {
     0: "it was asked to stop; with --once: the pass is done",
@@ -45,6 +48,7 @@ def command(asked: Asked, *, once: bool, verbose: bool, supervised: bool) -> int
 
 
 def _run(asked: Asked, *, once: bool, verbose: bool) -> int:
+    gc.set_threshold(_OBJECTS)
     try:
         from coldtraild.service import run
 
