@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,18 @@ def home(world: World) -> Iterator[Home]:
     """Coldtrail's, open."""
     with world.open() as home:
         yield home
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Lets a file be one that we may not open: for root, every mode is readable."""
+    opened = os.open
+    closed: set[str] = set()
+
+    def refusing(path: os.PathLike[str] | str | bytes, *args: int, **kwargs: int) -> int:
+        if os.fsdecode(path) in closed:
+            raise PermissionError(13, "Permission denied", os.fsdecode(path))
+        return opened(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refusing)
+    return lambda path: closed.add(str(path))

@@ -100,12 +100,13 @@ def _once(found: Settings) -> int:
 
 def _captured(home: Home, found: Settings) -> Tally:
     """Capture everything there is; on a full disk once more, when retention has let go what it may."""
+    scanner = Scanner(home, Told().progress, faults=(Exception,))
     try:
-        return Scanner(home, Told().progress, faults=(Exception,)).scan(found.sources, whole=True)
+        return scanner.scan(found.sources, whole=True)
     except StoreFullError as error:
         log.warning("%(what)s: what retention lets go goes first", {"what": error})
         _retain(home, found)
-        return Scanner(home, Told().progress, faults=(Exception,)).scan(found.sources, whole=True)
+        return scanner.scan(found.sources, whole=True)
 
 
 def _retain(home: Home, found: Settings) -> None:

@@ -14,6 +14,7 @@ from coldtrail.layout import Layout
 
 FILES = 16  # inodes may be short, too
 FILE_BYTES = 256 << 10  # all of them: what the removal of a session of 2,000 files writes before the first of its bytes goes
+_NAMES = tuple(f"{number:02d}" for number in range(FILES))
 _AMPLE = 4  # it is held back at first where there is so many times as much
 _Made = TypeVar("_Made")
 
@@ -84,6 +85,3 @@ def _fill(folder: Path) -> None:
             return
         finally:
             os.close(fd)
-
-
-_NAMES = tuple(f"{number:02d}" for number in range(FILES))

@@ -73,7 +73,7 @@ def traces(catalog: Catalog) -> list[Trace]:
     return list(map(Trace._make, catalog.ask(_TRACES)))
 
 
-def streams_below(catalog: Catalog, folder: bytes) -> list[tuple[str, bytes, int]]:
+def paths_below(catalog: Catalog, folder: bytes) -> list[tuple[str, bytes, int]]:
     """Each stream whose path begins with `folder`, which ends in a slash, with that path, and whether its file was there."""
     return catalog.ask(_BELOW, folder, folder[:-1] + b"0")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -37,6 +38,16 @@ def chosen(count: int, some: int = SOME) -> list[int]:
     """The steps of so many to be killed at, counted from 1: all of a short work, some of a long one, unless all are asked for."""
     every = list(range(1, count + 1))
     return every if EVERY or count <= some else sorted(random.Random(count).sample(every, some))
+
+
+@contextlib.contextmanager
+def noted(what: str) -> Iterator[None]:
+    """A failure says what was done to the process."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(what)
+        raise
 
 
 def dies_at(step: int, work: Callable[[], object], *, power: Path | None = None, disk: Callable[[Path], Disk] = Ledger) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from coldtrail.home import Home
 from coldtrail.layout import TEMP_PREFIX
 from coldtrail.stage.adopt import adopt
 from coldtrail.stage.rebuild import differences
-from crash.killing import EVERY, chosen, dies_at, steps_of
+from crash.killing import EVERY, chosen, dies_at, noted, steps_of
 from crash.scenarios import COMPACTIONS, LOST_STORE, SCENARIOS, Scenario, Story
 from world_of import Held, Lines, World, assert_sound, events, generation_bytes, held, listed, metas
 
@@ -103,22 +101,12 @@ def undisturbed(folder: Path, scenario: Scenario) -> tuple[Outcome, list[str]]:
     return outcome(world), steps
 
 
-@contextlib.contextmanager
-def noted(where: str) -> Iterator[None]:
-    """A failure says where the process was killed."""
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(f"killed at {where}")
-        raise
-
-
 @each_scenario
 def test_killed_at_any_step_everything_is_there_once_and_the_next_start_finishes_it(scenario: Scenario, tmp_path: Path) -> None:
     reference, steps = undisturbed(tmp_path / "reference", scenario)
     for step in chosen(len(steps)):
         world, before = begin(tmp_path / str(step), scenario)
-        with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
+        with noted(f"killed at step {step} of {len(steps)}, {steps[step - 1]}"):
             assert dies_at(step, lambda world=world: scenario.act(world))  # type: ignore[misc]
             assert_nothing_lost(world, before, reference.live)
             scenario.act(world)
@@ -130,7 +118,7 @@ def test_killed_while_it_compacts_the_next_start_tells_what_the_files_say(scenar
     _, steps = undisturbed(tmp_path / "reference", scenario)
     for step in chosen(len(steps)):
         world, _ = begin(tmp_path / str(step), scenario)
-        with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
+        with noted(f"killed at step {step} of {len(steps)}, {steps[step - 1]}"):
             assert dies_at(step, lambda world=world: scenario.act(world))  # type: ignore[misc]
             with world.open() as home:
                 assert adopt(home) == []
@@ -144,7 +132,7 @@ def test_killed_again_at_the_next_start_it_is_finished_by_the_one_after(scenario
     for number in range(len(steps) if EVERY else 1):
         world, before = begin(tmp_path / str(number), scenario)
         first, second = (chance.randint(1, len(steps)) for _ in range(2))
-        with noted(f"step {first}, then at step {second}"):
+        with noted(f"killed at step {first}, then at step {second}"):
             for step in (first, second):
                 dies_at(step, lambda world=world: start_and_act(world, scenario))  # type: ignore[misc]
                 assert_nothing_lost(world, before, reference.live)
@@ -160,7 +148,7 @@ def test_at_a_power_cut_nothing_is_lost_but_what_was_not_done(scenario: Scenario
     reference, steps = undisturbed(tmp_path / "reference", scenario)
     for step in chosen(len(steps), 2):
         world, before = begin(tmp_path / str(step), scenario)
-        with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
+        with noted(f"killed at step {step} of {len(steps)}, {steps[step - 1]}"):
             old = copied_catalog(world)
             assert dies_at(step, lambda world=world: scenario.act(world), power=world.folder)  # type: ignore[misc]
             if catalog == "behind":
@@ -185,7 +173,7 @@ def test_a_rebuild_from_the_archive_alone_that_was_killed_is_finished_by_the_nex
     reference, steps = undisturbed(tmp_path / "reference", LOST_STORE)
     for step in chosen(len(steps)):
         world, _ = begin(tmp_path / str(step), LOST_STORE)
-        with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
+        with noted(f"killed at step {step} of {len(steps)}, {steps[step - 1]}"):
             assert dies_at(step, lambda world=world: start_and_act(world, LOST_STORE))  # type: ignore[misc]
             LOST_STORE.act(world)
             assert_finished(world, reference)

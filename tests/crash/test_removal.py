@@ -6,7 +6,7 @@ import contextlib
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from coldtrail.stage import expire, purge, thin
 from coldtrail.stage.rebuild import differences
 from coldtrail.stage.verify import verify
 from crash.image import Image
-from crash.killing import chosen, dies_at, steps_of, then_step
+from crash.killing import chosen, dies_at, noted, steps_of, then_step
 from crash.removals import (
     EXPIRE,
     PRUNE,
@@ -50,15 +50,6 @@ def disk_of(step: int, *, some: bool) -> Callable[[Path], Image]:
     return lambda folder: Image(folder, random.Random(step) if some else None)
 
 
-@contextlib.contextmanager
-def noted(where: str) -> Iterator[None]:
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(f"no power at {where}")
-        raise
-
-
 @each_disk
 @pytest.mark.parametrize("catalog", ["kept", "behind", "lost"])
 @pytest.mark.parametrize("removal", [EXPIRE, PRUNE, PURGE, PURGE_LIVE], ids=str)
@@ -71,7 +62,7 @@ def test_without_power_at_any_step_it_is_there_whole_or_gone_for_good(removal: R
     steps, gone = steps_of(lambda: removed(world, removal)), 0
     for step in chosen(len(steps)):
         put_back(world, saved)
-        with noted(f"step {step} of {len(steps)}, {steps[step - 1]}"):
+        with noted(f"no power at step {step} of {len(steps)}, {steps[step - 1]}"):
             assert dies_at(step, lambda: removed(world, removal), power=world.folder, disk=disk_of(step, some=some))
             lose(world, catalog, saved)
             start(world, scan=removal.live)
@@ -100,7 +91,7 @@ def test_killed_first_and_then_without_power_it_is_gone_for_good_all_the_same(re
     for step in chosen(len(steps), 2):
         for second in (1, 4, 8, 16, 1_000):
             put_back(world, saved)
-            with noted(f"step {step} of {len(steps)}, {steps[step - 1]}, then at step {second}"):
+            with noted(f"no power at step {step} of {len(steps)}, {steps[step - 1]}, then at step {second}"):
                 assert dies_at(second, lambda step=step: killed(world, removal, step, catalog), power=world.folder, disk=Image)  # type: ignore[misc]
                 start(world)
                 removed(world, removal)
@@ -159,7 +150,7 @@ def test_without_power_at_any_step_of_thinning_what_stays_is_whole(some: bool, t
     for step in chosen(len(steps)):
         for catalog in ("kept", "behind", "lost"):
             put_back(world, saved)
-            with noted(f"step {step} of {len(steps)}, {steps[step - 1]}, the catalog {catalog}"):
+            with noted(f"no power at step {step} of {len(steps)}, {steps[step - 1]}, the catalog {catalog}"):
                 assert dies_at(step, thinned, power=world.folder, disk=disk_of(step, some=some))
                 lose(world, catalog, saved)
                 start(world)
@@ -190,7 +181,7 @@ def test_without_power_at_any_step_what_was_purged_may_be_captured_again_or_not_
     for step in range(1, len(steps) + 1):
         for catalog in ("kept", "behind", "lost"):
             put_back(world, saved)
-            with noted(f"step {step} of {len(steps)}, {steps[step - 1]}, the catalog {catalog}"):
+            with noted(f"no power at step {step} of {len(steps)}, {steps[step - 1]}, the catalog {catalog}"):
                 assert dies_at(step, then_step(forgotten, world.folder), power=world.folder, disk=Image)
                 lose(world, catalog, saved)
                 start(world)

@@ -210,6 +210,7 @@ def test_what_a_scan_finds_and_no_event_told_of_is_told_and_nothing_else_is(tmp_
 # An old session that is marked to go, and what a test does on a disk that was full before the next one was written.
 _OLD = """
 import time
+from pipeline.stage import places
 disk = home / "disk"
 disk.mkdir()
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", disk], check=True)
@@ -223,13 +224,7 @@ os.utime(log, old)
 config.write_text('[retention]\\ngrace = "1s"\\n[[retention.rule]]\\nkeep_within = "30d"\\n[compact]\\nafter = "0s"\\n')
 print(coldtrail("run", "--once").returncode)
 def fill():
-    with open(disk / "filler", "ab", buffering=0) as file:
-        for size in (1 << 16, 1 << 12, 1):
-            try:
-                while file.write(bytes(size)):
-                    pass
-            except OSError:
-                pass
+    places.fill(disk)
     fresh = {**said, "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     new = json.dumps({**fresh, "message": {"role": "user", "content": os.urandom(300_000).hex()}}).encode() + b"\\n"
     log.with_name("22222222-2222-4333-8444-555555555555.jsonl").write_bytes(new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -176,18 +176,11 @@ def test_after_the_time_it_says_what_is_missing(desk: Desk, trail: Trail) -> Non
     assert kept(desk)[log] == log.read_bytes()[:size]
 
 
-def test_what_cannot_be_read_is_missing_and_why(desk: Desk, trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_missing_and_why(desk: Desk, trail: Trail, unreadable: Callable[[Path], None]) -> None:
     log = desk.converse()
     desk.capture()
     desk.write(log, {"type": "user", "uuid": "more"})
-    real = os.open
-
-    def refuse(path: str, *more: int, **named: int) -> int:
-        if os.fspath(path) == str(log):
-            raise PermissionError(13, "Permission denied", path)
-        return real(path, *more, **named)
-
-    monkeypatch.setattr(os, "open", refuse)
+    unreadable(log)
     with pytest.raises(UnverifiableError, match="Permission denied"):
         trail.wait_captured(FIRST, timeout_s=0)
 

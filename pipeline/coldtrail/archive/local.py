@@ -60,9 +60,7 @@ class LocalArchive:
 
     def walk(self) -> Iterator[str]:
         for folder, folders, files in os.walk(self._folder):
-            folders[:] = sorted(
-                name for name in folders if not name.startswith(".")
-            )  # none of these is a key's: see Layout.archive_reserve
+            folders[:] = sorted(name for name in folders if not name.startswith("."))  # no key's: see Layout.archive_reserve
             for name in sorted(files):
                 if not name.startswith(TEMP_PREFIX):
                     yield (Path(folder) / name).relative_to(self._folder).as_posix()

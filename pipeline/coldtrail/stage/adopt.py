@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from coldtrail import durable
-from coldtrail.catalog import StreamRow, changed
+from coldtrail.catalog import SessionRow, StreamRow, changed
 from coldtrail.errors import ColdtrailError
 from coldtrail.home import Home
 from coldtrail.layout import RESTORE_TEMP_PREFIX, TEMP_PREFIX
@@ -15,31 +17,18 @@ from coldtrail.sessions import find_manifest, refresh, take_wishes
 from coldtrail.stage import expire
 from coldtrail.stage.rebuild import remade_row, stored_bytes
 
+_Item = TypeVar("_Item")
+
 
 def adopt(home: Home) -> list[ColdtrailError]:
     """Take up what the store has and the catalog does not know, of a stream or of all of it: a crash came between the two."""
-    errors: list[ColdtrailError] = []
-    for stream in home.store.streams():
-        _told(errors, lambda stream=stream: _adopt_stream(home, stream))  # type: ignore[misc] # each its own
-    for row in home.catalog.streams_if("rolled = ?", 1):
-        _told(errors, lambda row=row: _adopt_size(home, row))  # type: ignore[misc] # the same
-    return errors
+    errors = _for_each(home.store.streams(), partial(_adopt_stream, home))
+    return errors + _for_each(home.catalog.streams_if("rolled = ?", 1), partial(_adopt_size, home))
 
 
 def adopt_wishes(home: Home) -> list[ColdtrailError]:
     """Take up the pins and tags that stand in manifests and not in the catalog: a crash came between the two."""
-    errors: list[ColdtrailError] = []
-    for row in home.catalog.sessions():
-        try:
-            with home.changing(row.key):
-                manifest = find_manifest(home, row.source, row.key, row.host)
-                if manifest is not None and manifest.tombstone is not None:
-                    expire.resume(home, row, manifest)
-                elif manifest is not None:  # an archive that is not mounted says nothing
-                    take_wishes(home, row.key, manifest)
-        except ColdtrailError as error:
-            errors.append(error)
-    return errors
+    return _for_each(home.catalog.sessions(), partial(_adopt_wishes, home))
 
 
 def tidy(home: Home, older_than_ms: int) -> int:
@@ -48,11 +37,15 @@ def tidy(home: Home, older_than_ms: int) -> int:
     return sum(_tidy_below(folder, before_ms) for folder in (home.layout.home, home.layout.archive))
 
 
-def _told(errors: list[ColdtrailError], work: Callable[[], None]) -> None:
-    try:
-        work()
-    except ColdtrailError as error:
-        errors.append(error)
+def _for_each(items: Iterable[_Item], work: Callable[[_Item], None]) -> list[ColdtrailError]:
+    """Do some work with each; gives what went wrong, of which the others know nothing."""
+    errors: list[ColdtrailError] = []
+    for item in items:
+        try:
+            work(item)
+        except ColdtrailError as error:
+            errors.append(error)
+    return errors
 
 
 def _adopt_stream(home: Home, stream: str) -> None:
@@ -86,6 +79,15 @@ def _adopt_size(home: Home, row: StreamRow) -> None:
         with home.catalog.transaction():
             home.catalog.put(changed(fresh, stored_bytes=size))
             refresh(home, row.session)
+
+
+def _adopt_wishes(home: Home, row: SessionRow) -> None:
+    with home.changing(row.key):
+        manifest = find_manifest(home, row.source, row.key, row.host)
+        if manifest is not None and manifest.tombstone is not None:
+            expire.resume(home, row, manifest)
+        elif manifest is not None:  # an archive that is not mounted says nothing
+            take_wishes(home, row.key, manifest)
 
 
 def _tidy_below(folder: Path, before_ms: int) -> int:

@@ -164,8 +164,7 @@ class Capture:
         found = os.fstat(fd)
         met_anew = row.held > 0 and row.identity != prove.identity(found)  # another file, perhaps a copy; or not met since a rebuild
         compared = met_anew and (row.identity != "" or row.held <= AT_ONCE_BYTES)
-        plain = self._home.plain_of(row.source, row.stream, row.generation)
-        matches = prove.ends_match(row, fd) and (not compared or prove.same_bytes(plain, row.held, fd))
+        matches = prove.ends_match(row, fd) and (not compared or self._is_all_there(row, fd))
         if not matches:
             row = self._next(row, fd, found, mixed=False)
         elif compared:
@@ -178,6 +177,9 @@ class Capture:
         if in_doubt and related_anew(self._home, row, fd):
             row = self._with_all_facts(row)
         return prove.seen(row, found)
+
+    def _is_all_there(self, row: StreamRow, fd: int) -> bool:
+        return prove.same_bytes(self._home.plain_of(row.source, row.stream, row.generation), row.held, fd)
 
     def _next(self, row: StreamRow, fd: int, found: os.stat_result, *, mixed: bool) -> StreamRow:
         """The stream's next generation, of which nothing is captured yet."""

@@ -48,9 +48,8 @@ def lift(home: Home, grave: GraveRow, reason: str) -> None:
         expire.clear(home, grave.session)
         row = home.catalog.session(grave.session)
         if row is None:
-            write_manifest(
-                home, grave.source, Manifest(grave.session), grave.host
-            )  # a file that is removed may be there again after a crash
+            # A file that is removed may be there again after a crash.
+            write_manifest(home, grave.source, Manifest(grave.session), grave.host)
             home.archive.remove(home.layout.manifest_key(grave.host, grave.source, grave.session))
         else:  # a file of it was met just then
             wish.put(home, row, wish.manifest_of(home, row))

@@ -184,7 +184,7 @@ class Scanner:
     def _mark_gone(self, sources: list[Source], present: set[bytes], tally: Tally, *, below: bytes = b"") -> None:
         """Take down which streams' files are no longer there; what was captured of them stays."""
         for source in sources:
-            known = sums.streams_below(self._home.catalog, below or os.fsencode(source.root) + b"/")
+            known = sums.paths_below(self._home.catalog, below or os.fsencode(source.root) + b"/")
             missed = [stream for stream, path, was_there in known if was_there and path not in present and _is_gone(path)]
             gone = [row for row in map(self._home.catalog.stream, missed) if row is not None]
             if all(map(_was_on_another_disk, gone)) and not any(path in present for _, path, _ in known):

@@ -20,9 +20,8 @@ def set_pin(home: Home, session: SessionRow, *, pinned: bool) -> SessionRow:
 
 def set_tags(home: Home, session: SessionRow, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> SessionRow:
     """Give a session tags, and take others away; gives its row."""
-    gone = set(remove)
-    wanted = set(add)
-    return change(home, session, lambda manifest: replace(manifest, tags=tuple(sorted({*manifest.tags, *wanted} - gone))), Act.TAGGED)
+    wanted, gone = set(add), set(remove)
+    return change(home, session, lambda manifest: replace(manifest, tags=tuple(sorted((wanted | {*manifest.tags}) - gone))), Act.TAGGED)
 
 
 def hold(home: Home, session: SessionRow, until_ms: int) -> SessionRow:

@@ -164,6 +164,15 @@ def sealed_files(world: World) -> list[Path]:
     return sorted(world.layout.archive.rglob("*.jsonl.zst"))
 
 
+def fill(disk: Path) -> None:
+    """Leave not one byte free."""
+    with open(disk / "filler", "ab", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while file.write(bytes(size)):
+                    pass
+
+
 def run_with_mounts(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a Python program that may mount what it likes, seen by nobody else; the test is skipped where that is not permitted."""
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:

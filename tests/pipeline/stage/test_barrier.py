@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -163,16 +163,9 @@ def test_a_log_that_its_agent_compresses_meanwhile_is_not_lost(desk: Desk, home:
     assert barrier.missing(home) == []
 
 
-def test_while_nobody_can_look_it_is_missing_and_not_lost(desk: Desk, home: Home, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_nobody_can_look_it_is_missing_and_not_lost(desk: Desk, home: Home, log: Path, unreadable: Callable[[Path], None]) -> None:
     barrier = over(home, desk)
     longer(log)
-    real = os.open
-
-    def refuse(path: str, *more: int, **named: int) -> int:
-        if os.fspath(path) == str(log):
-            raise PermissionError(13, "Permission denied", path)
-        return real(path, *more, **named)
-
-    monkeypatch.setattr(os, "open", refuse)
+    unreadable(log)
     (missing,) = barrier.missing(home)
     assert "bytes are safe" in missing

@@ -184,17 +184,10 @@ def test_what_the_agent_swept_is_still_gone_after_a_rescan_and_a_rebuild(world: 
 
 
 def test_a_session_that_could_not_be_read_yet_is_listed_the_same_after_a_rebuild(
-    world: World, lines: Lines, monkeypatch: pytest.MonkeyPatch
+    world: World, lines: Lines, unreadable: Callable[[Path], None]
 ) -> None:
     world.write(world.main(), lines.some(3))
-    opened = os.open
-
-    def refusing(path: Path | str | bytes, *args: int, **kwargs: int) -> int:
-        if path == world.main():
-            raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, *args, **kwargs)
-
-    monkeypatch.setattr(os, "open", refusing)
+    unreadable(world.main())
     world.scan()
     with world.open() as home:
         before = documents(home)

@@ -18,6 +18,7 @@ from coldtrail.format.wishes import Act
 from coldtrail.layout import Layout
 from coldtrail.stage import expire, prune, purge, reclaim, thin, wish
 from coldtrail.stage.verify import verify
+from pipeline.stage import places
 from world_of import SESSION, Lines, World, compact, metas
 
 folder, where = Path(sys.argv[1]), sys.argv[2]
@@ -51,13 +52,7 @@ def row_of(home, session=SESSION):
 
 def fill():
     for disk in disks:
-        with open(disk / "filler", "ab", buffering=0) as file:
-            for size in (1 << 16, 1 << 12, 1):
-                try:
-                    while file.write(bytes(size)):
-                        pass
-                except OSError:
-                    pass
+        places.fill(disk)
         assert os.statvfs(disk).f_bavail == 0
 
 def left(session):

@@ -25,21 +25,6 @@ SCAN_EVERY_MS = 300_000
 
 
 @pytest.fixture
-def unreadable(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
-    """Lets a file be one that we may not open: for root, every mode is readable."""
-    opened = os.open
-    closed: set[Path] = set()
-
-    def refusing(path: Path | str | bytes, *args: int, **kwargs: int) -> int:
-        if path in closed:
-            raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, *args, **kwargs)
-
-    monkeypatch.setattr(os, "open", refusing)
-    return closed.add
-
-
-@pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A parser that runs out of memory at records of the session `poison`."""
     read = ClaudeCode.read
